@@ -1,0 +1,1 @@
+"""Records to statistics to verdicts: pure functions."""

@@ -1,0 +1,1 @@
+"""The controller's side: hosts, images, launches, and what they leave behind."""

@@ -1,0 +1,97 @@
+"""Reading the suite's JSON back into its dataclasses, strictly, with errors that name file and place."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+from typing import Any, TypeVar
+
+import msgspec
+
+from suite.errors import RecordError
+from suite.records import FORMAT_VERSION
+
+T = TypeVar("T")
+
+MAX_RECORD_BYTES = 1 << 30  # a longer file is damage or an attack, not a record
+
+
+def decode(data: bytes, kind: type[T], source: object, *, version: int | None = FORMAT_VERSION) -> T:
+    """Decode one JSON document of the suite.
+
+    Args:
+        data: the document.
+        kind: the dataclass it must be.
+        source: the file's name, for messages.
+        version: the format it must carry; None for documents without one.
+
+    Raises:
+        RecordError: truncated, not JSON, of another version, or not of that shape; says where.
+    """
+    if version is not None:
+        _check_version(data, source, version)
+    try:
+        value = msgspec.json.decode(data, type=kind)
+    except msgspec.ValidationError as error:
+        raise RecordError(source, f"not a {kind.__name__}: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RecordError(
+            source, f"truncated or damaged: {error}", fix="collect it again from its host."
+        ) from None
+    return value
+
+
+def _check_version(data: bytes, source: object, version: int) -> None:
+    class Versioned(msgspec.Struct):
+        format: int | None = None
+
+    try:
+        found = msgspec.json.decode(data, type=Versioned).format
+    except msgspec.ValidationError as error:
+        raise RecordError(source, f"not a record of this suite: {error}") from None
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise RecordError(
+            source, f"truncated or damaged: {error}", fix="collect it again from its host."
+        ) from None
+    if found != version:
+        raise RecordError(
+            source,
+            f"has format {found}, this suite reads format {version}.",
+            fix="read it with the version of the suite that wrote it.",
+        )
+
+
+def read(path: Path, kind: type[T], *, version: int | None = FORMAT_VERSION) -> T:
+    """Read and decode one file. Raises RecordError, naming the file, whatever is wrong with it."""
+    try:
+        if path.stat().st_size > MAX_RECORD_BYTES:
+            raise RecordError(path, f"is larger than {MAX_RECORD_BYTES} bytes.")
+        data = path.read_bytes()
+    except OSError as error:
+        raise RecordError(path, f"cannot be read: {error.strerror or error}.") from None
+    return decode(data, kind, path, version=version)
+
+
+def encode(value: Any, *, indent: int | None = None) -> bytes:
+    """A dataclass (or plain value) as JSON, with a final newline.
+
+    Raises:
+        ValueError: it holds NaN or infinity, which JSON has no way to say.
+    """
+    plain = msgspec.to_builtins(value)
+    _refuse_non_finite(plain)
+    if indent is None:
+        return msgspec.json.encode(plain) + b"\n"
+    return (json.dumps(plain, indent=indent, allow_nan=False, ensure_ascii=False) + "\n").encode()
+
+
+def _refuse_non_finite(value: Any) -> None:
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("a record may not hold NaN or infinity")
+    if isinstance(value, dict):
+        for item in value.values():
+            _refuse_non_finite(item)
+    elif isinstance(value, (list, tuple)):
+        for item in value:
+            _refuse_non_finite(item)

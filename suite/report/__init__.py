@@ -1,0 +1,1 @@
+"""A summary as text, tables, pictures and bundles."""
