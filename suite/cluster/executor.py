@@ -1,0 +1,243 @@
+"""What the campaign asks of whatever runs its launches, and how a launch is judged from what it left.
+
+Two executors exist: ``suite.cluster.local`` (processes of this machine) and ``suite.cluster.launch``
+(containers of the cluster's hosts). Both hand the same specification to the same worker, and both end here:
+the records and exit codes of a launch become one ``LaunchOutcome``, with the *first* failure named.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Protocol
+
+from suite import codec
+from suite.console import printable
+from suite.errors import RecordError
+from suite.paths import is_launch_file, rank_file, rank_log_file
+from suite.records import Failure, HostProbe, LaunchOutcome, LaunchSpec, RankRecord
+
+LOG_TAIL_LINES = 12
+_LAST_BYTES = 64 * 1024
+# "prterun noticed that process rank 1 with PID 71 on node h2 exited on signal 9 (Killed)."
+_MPI_SIGNAL = re.compile(r"process rank (\d+) with PID \S+ on node (\S+) exited on\s+signal (\d+)")
+# torchrun's table of failures: "rank : 1 (local_rank: 0)", "exitcode : -9 (pid: 71)"
+_TORCHRUN_RANK = re.compile(r"rank\s*:\s*(\d+) \(local_rank")
+_TORCHRUN_EXIT = re.compile(r"exitcode\s*:\s*(-?\d+)")
+
+
+@dataclass(frozen=True)
+class LauncherResult:
+    """How the launcher of one host ended.
+
+    ``code`` None: it had to be ended without one. ``ended_by``: "" when it ended by itself, else
+    "deadline", "another host" (it failed elsewhere first), "interrupt" or "connection lost".
+    ``order`` counts the launchers in the order in which they ended.
+    """
+
+    host: str
+    code: int | None
+    output: str = ""
+    ended_by: str = ""
+    order: int = 0
+
+
+class Executor(Protocol):
+    """Runs launches, one at a time."""
+
+    def probe(self) -> tuple[HostProbe, ...]:
+        """What each host's worker can do. Raises a SuiteError when a host cannot be asked."""
+
+    def launch(self, spec: LaunchSpec, folder: Path) -> LaunchOutcome:
+        """Run one launch, leave its files in ``folder`` (which exists, empty), and judge it.
+
+        Returns within the launch's deadline and some seconds for cleaning up, whatever happens. On
+        KeyboardInterrupt it ends every rank first, then lets it through.
+        """
+
+    def output_folder(self, launch: str) -> str:
+        """Where the ranks of a launch write, as they see it."""
+
+    def master_port(self) -> int:
+        """A port at the first host that is free now."""
+
+    def close(self) -> None:
+        """Give back what the executor holds."""
+
+
+Progress = Callable[[str], None]
+
+
+def rank_hosts(spec: LaunchSpec) -> tuple[str, ...]:
+    """The host of every rank, in rank order."""
+    return tuple(host.name for host in spec.hosts for _ in range(host.slots))
+
+
+def judge(
+    spec: LaunchSpec,
+    folder: Path,
+    results: Sequence[LauncherResult],
+    *,
+    wall_seconds: float,
+    started_at: float,
+    commands: dict[str, str],
+) -> LaunchOutcome:
+    """The outcome of a launch from its ranks' records and its launchers' ends."""
+    failure = _first_failure(spec, folder, results)
+    interrupted = any(result.ended_by == "interrupt" for result in results)
+    status = "interrupted" if interrupted else "failed" if failure else "ok"
+    return LaunchOutcome(
+        launch=spec.launch,
+        index=spec.index,
+        kind=spec.kind,
+        arm=spec.arm.name,
+        backend=spec.arm.backend,
+        workload=spec.workload,
+        world_size=spec.world_size,
+        block=spec.block,
+        status=status,
+        failure=failure,
+        wall_seconds=round(wall_seconds, 3),
+        started_at=started_at,
+        commands=commands,
+        digests=digests(folder),
+    )
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """SHA-256 of every file of a launch, by name."""
+    return {
+        path.name: hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in sorted(folder.iterdir())
+        if is_launch_file(path.name)
+    }
+
+
+def _first_failure(spec: LaunchSpec, folder: Path, results: Sequence[LauncherResult]) -> Failure | None:
+    return next(_causes(spec, folder, results), None)
+
+
+def _causes(spec: LaunchSpec, folder: Path, results: Sequence[LauncherResult]) -> Iterator[Failure]:
+    """What may have gone wrong, the first cause first, not the loudest.
+
+    In this order: a rank's own failure (the earliest), a lost host, a rank that died without a word, a
+    damaged record, the deadline, a rank's complaint about its peers, a launcher that failed though its ranks
+    did not. Clocks of hosts differ, so a time only decides between failures of the same sort.
+    """
+    failures, silent, damaged = _rank_failures(spec, folder)
+    yield from sorted((f for f in failures if not f.secondary and f.stage != "deadline"), key=lambda f: f.at)
+    for lost in (r for r in results if r.ended_by == "connection lost"):
+        yield Failure(
+            stage="launch",
+            cause="the connection to the host was lost during the launch",
+            host=lost.host,
+            fix="see that the host is up and reachable, then `fab check`",
+            log_tail=tail(lost.output),
+        )
+    if silent and any(r.code != 0 for r in results):
+        late = any(r.ended_by == "deadline" for r in results) or any(f.stage == "deadline" for f in failures)
+        yield _silent_rank(spec, folder, silent, results, late)
+    yield from damaged
+    yield from sorted(failures, key=lambda f: (f.stage != "deadline", f.at))
+    for rank in silent:
+        yield Failure("collect", "left no record", rank_hosts(spec)[rank], rank, "see the launcher's log")
+    broken = sorted((r for r in results if r.code != 0), key=lambda r: (r.ended_by != "", r.order))
+    for result in broken:
+        what = f"ended with exit code {result.code}" if result.code is not None else "had to be ended"
+        yield Failure(
+            stage="launcher",
+            cause=f"the launcher {what} although every rank finished",
+            host=result.host,
+            fix="see the launcher's log",
+            log_tail=tail(result.output),
+        )
+
+
+def _rank_failures(spec: LaunchSpec, folder: Path) -> tuple[list[Failure], list[int], list[Failure]]:
+    """(what ranks said went wrong, ranks without a record, records that cannot be used)."""
+    said: list[Failure] = []
+    silent: list[int] = []
+    damaged: list[Failure] = []
+    for rank, host in enumerate(rank_hosts(spec)):
+        path = folder / rank_file(rank)
+        if not path.exists():
+            silent.append(rank)
+            continue
+        try:
+            record = codec.read(path, RankRecord)
+        except RecordError as error:
+            damaged.append(Failure("collect", str(error), host, rank, "run the launch again with --resume"))
+            continue
+        if record.launch != spec.launch or record.rank != rank:
+            damaged.append(Failure("collect", f"{path.name} is of another launch or rank", host, rank))
+        elif record.failure:
+            said.append(record.failure)
+    return said, silent, damaged
+
+
+def _silent_rank(
+    spec: LaunchSpec, folder: Path, silent: list[int], results: Sequence[LauncherResult], deadline: bool
+) -> Failure:
+    """A rank left no record. Its launcher usually knows why; else the launcher that ended first does."""
+    hosts = rank_hosts(spec)
+    for result in sorted(results, key=lambda r: (r.ended_by != "", r.order)):
+        named = _signalled(result.output)
+        if named and named[0] in silent:
+            rank, signal = named
+            return Failure(
+                stage="run",
+                cause=f"was ended by signal {signal}" + (" (killed)" if signal == 9 else ""),
+                host=hosts[rank],
+                rank=rank,
+                fix="if nobody killed it, look for the out-of-memory killer in the host's kernel log (dmesg)",
+                log_tail=_rank_tail(folder, rank) or tail(result.output),
+            )
+    first = min(results, key=lambda r: (r.ended_by != "", r.order))
+    alone = [rank for rank in silent if hosts[rank] == first.host] or silent
+    rank = alone[0]
+    if deadline:
+        return Failure(
+            stage="deadline",
+            cause=f"said nothing until the launch's deadline of {spec.deadline_seconds:g} s",
+            host=hosts[silent[0]],
+            rank=silent[0],
+            fix="see whether the process is stopped or its host overloaded; --deadline gives more time",
+            log_tail=_rank_tail(folder, silent[0]) or tail(first.output),
+        )
+    return Failure(
+        stage="start",
+        cause=f"ended without a record; its launcher's exit code is {first.code}",
+        host=hosts[rank],
+        rank=rank,
+        fix="see the last lines of its log, below",
+        log_tail=_rank_tail(folder, rank) or tail(first.output),
+    )
+
+
+def _signalled(output: str) -> tuple[int, int] | None:
+    """(rank, signal) of the rank that a launcher saw die of a signal."""
+    mpi = _MPI_SIGNAL.search(output)
+    if mpi:
+        return int(mpi.group(1)), int(mpi.group(3))
+    root = output.rpartition("Root Cause")[2] or output
+    rank, code = _TORCHRUN_RANK.search(root), _TORCHRUN_EXIT.search(root)
+    if rank and code and int(code.group(1)) < 0:
+        return int(rank.group(1)), -int(code.group(1))
+    return None
+
+
+def _rank_tail(folder: Path, rank: int) -> tuple[str, ...]:
+    path = folder / rank_log_file(rank)
+    if not path.is_file():
+        return ()
+    with path.open("rb") as stream:
+        stream.seek(max(0, path.stat().st_size - _LAST_BYTES))
+        return tail(stream.read().decode(errors="replace"))
+
+
+def tail(text: str) -> tuple[str, ...]:
+    """The last lines of a log, without control characters."""
+    return tuple(printable(line) for line in text.strip().splitlines()[-LOG_TAIL_LINES:])
