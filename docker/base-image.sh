@@ -92,6 +92,7 @@ path-exclude /usr/share/locale/*
 CONF
 cat >"$ROOT/etc/apt/apt.conf.d/slim" <<'CONF'
 Acquire::Languages "none";
+APT::Keep-Downloaded-Packages "false";
 Dir::Cache::pkgcache "";
 Dir::Cache::srcpkgcache "";
 CONF
