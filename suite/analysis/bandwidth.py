@@ -1,0 +1,79 @@
+"""Bandwidths of collectives, and the bound that the link sets.
+
+Bytes, seconds and bytes per second. S is the full buffer that a rank holds (all_reduce, broadcast, reduce,
+send_recv) or the sum over ranks (all_gather, reduce_scatter, all_to_all), as nccl-tests counts; its
+PERFORMANCE document derives the factors.
+
+A ring all-reduce over n ranks moves 2(n−1)/n · S over every link, and no algorithm on such links needs less,
+so that busbw cannot exceed the link's bandwidth B. A fraction above 1.05 means that S or B is wrong.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from suite.analysis.statistics import Interval
+
+LINK_FRACTION_LIMIT = 1.05
+
+_RING_SHARE = ("all_gather", "reduce_scatter", "all_to_all")
+_WHOLE = ("broadcast", "reduce", "send_recv")
+
+
+@dataclass(frozen=True)
+class LinkFraction:
+    """busbw ÷ B. ``suspicious``: above 1.05 even at the upper end of B's interval, so S or B is wrong."""
+
+    fraction: float
+    suspicious: bool
+
+
+def busbw_factor(collective: str, world_size: int) -> float | None:
+    """busbw ÷ algbw: the share of S that crosses each link. None for barrier, which moves no payload.
+
+    Raises:
+        ValueError: world size below 1, or an unknown collective.
+    """
+    if world_size < 1:
+        raise ValueError(f"world size is {world_size}; it must be at least 1")
+    if collective == "all_reduce":
+        return 2 * (world_size - 1) / world_size
+    if collective in _RING_SHARE:
+        return (world_size - 1) / world_size
+    if collective in _WHOLE:
+        return 1.0
+    if collective == "barrier":
+        return None
+    known = ", ".join(("all_reduce", *_RING_SHARE, *_WHOLE, "barrier"))
+    raise ValueError(f"{collective!r} is no collective that has a bandwidth; known are {known}")
+
+
+def algbw(size_bytes: int, seconds: float) -> float:
+    """Algorithm bandwidth S/t, bytes per second; t is the max over ranks."""
+    if seconds <= 0:
+        raise ValueError(f"a collective cannot take {seconds} s")
+    return size_bytes / seconds
+
+
+def busbw(collective: str, size_bytes: int, seconds: float, world_size: int) -> float | None:
+    """Bus bandwidth, bytes per second: what the links carried. None for barrier."""
+    factor = busbw_factor(collective, world_size)
+    return None if factor is None else algbw(size_bytes, seconds) * factor
+
+
+def lower_bound_seconds(collective: str, size_bytes: int, world_size: int, link: float) -> float | None:
+    """Least time that links of ``link`` bytes per second allow; None for barrier."""
+    factor = busbw_factor(collective, world_size)
+    return None if factor is None else factor * size_bytes / link
+
+
+def link_fraction(bus_bandwidth: float, link: float, interval: Interval | None = None) -> LinkFraction:
+    """busbw over the measured link bandwidth B.
+
+    Args:
+        bus_bandwidth: bytes per second.
+        link: B, bytes per second.
+        interval: of B, where it has one: only a fraction above 1.05 of its upper end is suspicious.
+    """
+    most = link if interval is None else max(link, interval.high)
+    return LinkFraction(bus_bandwidth / link, bus_bandwidth / most > LINK_FRACTION_LIMIT)
