@@ -1,0 +1,47 @@
+"""The facts of a run, said once where they are equal, and per host where they differ."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from suite.records import RankRecord
+
+MOST_VALUES = 6  # of one fact on one host that are listed; more are cut with a count
+
+
+def unified(records: Iterable[RankRecord]) -> dict[str, Any]:
+    """Fact → its value, or host → value where hosts differ. Unknown facts (None everywhere) are left out.
+
+    A fact that varied on one host (load, temperature) is {"min": .., "max": ..} for numbers and
+    {"values": [..]} for anything else.
+    """
+    seen: dict[str, dict[str, dict[str, Any]]] = defaultdict(lambda: defaultdict(dict))
+    for record in records:
+        for key, value in record.environment.items():
+            seen[key][record.host][_identity(value)] = value
+    return {key: value for key in sorted(seen) if (value := _of_hosts(seen[key])) is not None}
+
+
+def _of_hosts(hosts: dict[str, dict[str, Any]]) -> Any:
+    per_host = {host: _of_one_host(list(values.values())) for host, values in sorted(hosts.items())}
+    if len({_identity(value) for value in per_host.values()}) == 1:
+        return next(iter(per_host.values()))
+    return {"per host": per_host}
+
+
+def _of_one_host(values: Sequence[Any]) -> Any:
+    if len(values) == 1:
+        return values[0]
+    numbers = [v for v in values if isinstance(v, (int, float)) and not isinstance(v, bool)]
+    if len(numbers) == len(values):
+        return {"min": min(numbers), "max": max(numbers)}
+    listed = sorted(values, key=_identity)[:MOST_VALUES]
+    more = len(values) - len(listed)
+    return {"values": listed, **({"and more": more} if more else {})}
+
+
+def _identity(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, default=str)
