@@ -86,10 +86,7 @@ def median_interval(values: Floats | Sequence[float], alpha: float = 0.05) -> In
 
 def walsh_averages(differences: Floats) -> Floats:
     """Sorted averages of all pairs, each value with itself included: (..., n) → (..., n(n+1)/2)."""
-    d = np.asarray(differences, dtype=np.float64)
-    i, j = _pair_indices(d.shape[-1])
-    averages = d[..., i] + d[..., j]
-    averages *= 0.5
+    averages = _pair_averages(np.asarray(differences, dtype=np.float64))
     averages.sort(axis=-1)
     return averages
 
@@ -111,7 +108,7 @@ def signed_rank_cdf(n: int) -> Floats:
     """P(W ≤ w) for w = 0 … n(n+1)/2, W the signed-rank sum of n differences symmetric about 0.
 
     Exact by counting sign patterns up to ``EXACT_LIMIT``; above, normal with continuity correction
-    (its error there is below 10⁻⁵).
+    (its error there is below 2·10⁻⁴).
     """
     total = n * (n + 1) // 2
     if n > EXACT_LIMIT:
@@ -219,10 +216,20 @@ def bootstrap_interval(
     draws = np.random.default_rng(seed).integers(0, d.size, size=(resamples, d.size))
     rows = max(1, _CHUNK // (d.size * (d.size + 1) // 2))
     estimates = np.concatenate(
-        [middle_of_sorted(walsh_averages(d[draws[at : at + rows]])) for at in range(0, resamples, rows)]
+        [
+            np.median(_pair_averages(d[draws[at : at + rows]]), axis=-1, overwrite_input=True)
+            for at in range(0, resamples, rows)
+        ]
     )
     low, high = np.quantile(estimates, (alpha / 2, 1 - alpha / 2)).tolist()
     return Interval(low, high, 1 - alpha)
+
+
+def _pair_averages(d: Floats) -> Floats:
+    i, j = _pair_indices(d.shape[-1])
+    averages = np.asarray(d[..., i] + d[..., j])
+    averages *= 0.5
+    return averages
 
 
 @lru_cache(maxsize=64)
