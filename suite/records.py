@@ -298,6 +298,7 @@ class Settings:
     steps: int
     settled: dict[str, bool] = field(default_factory=dict)
     reason: str = ""
+    buckets_bytes: tuple[int, ...] = ()  # DDP's buckets of the workload, for the sweep
 
 
 @dataclass(frozen=True)

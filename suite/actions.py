@@ -1,0 +1,148 @@
+"""What each task does, in the order of its steps. Returns the exit code; errors are raised as SuiteErrors."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import suite
+from suite import codec, console, paths
+from suite.errors import EXIT_FAILED, EXIT_OK, Interrupted, UsageError
+from suite.options import RunOptions, make_plan, name_run, percent, whole
+from suite.paths import RunPaths, find_run
+from suite.plan import Plan
+from suite.records import HostSlots, Manifest
+from suite.summary import Summary
+
+
+def campaign_options(options: dict[str, Any]) -> RunOptions:
+    """The options of ``run`` and ``local`` as they came from the command line."""
+    known = {field.name for field in fields(RunOptions)}
+    return RunOptions(**{key: value for key, value in options.items() if key in known})
+
+
+def local(options: RunOptions, resume: str) -> int:
+    """``fab local``: the campaign on this machine alone."""
+    from suite.cluster.local import HOST, LocalExecutor, local_host
+
+    worlds = [whole("--world", word, 1, 4096) for word in options.world.split(",") if word.strip()]
+    hosts = (local_host(max(worlds, default=2)),)
+    executor = LocalExecutor()
+    try:
+        plan, run = _plan_and_run(options, resume, HOST, hosts, distinct_hosts=False)
+        summary = _campaign(plan, run, executor, image_id="")
+    finally:
+        executor.close()
+    return _finish(run, summary, plan)
+
+
+def _plan_and_run(
+    options: RunOptions, resume: str, cluster: str, hosts: Sequence[HostSlots], *, distinct_hosts: bool
+) -> tuple[Plan, RunPaths]:
+    """A new plan, or the stored one of the run to resume (whose options are then the ones that count)."""
+    if resume:
+        run = find_run(resume)
+        plan = codec.read(run.plan, Plan)
+        then, now = ([h.name for h in known] for known in (plan.hosts, hosts))
+        if plan.cluster != cluster or then != now:
+            raise UsageError(
+                f"--resume {resume}: that run was on {plan.cluster} ({', '.join(then)}),"
+                f" this is {cluster} ({', '.join(now)}).",
+                fix="resume it on the same cluster.",
+            )
+        return replace(plan, hosts=tuple(hosts)), run
+    plan = make_plan(options, cluster=cluster, hosts=hosts, distinct_hosts=distinct_hosts)
+    plan = name_run(plan, datetime.datetime.now(datetime.timezone.utc))
+    return plan, RunPaths(paths.runs_root() / plan.run)
+
+
+def _campaign(plan: Plan, run: RunPaths, executor: Any, *, image_id: str) -> Summary:
+    """Store the plan of a new run, or read the ledger of an old one; execute; write the reports."""
+    from suite.campaign import Campaign, locked
+    from suite.campaign_progress import Announcer
+    from suite.provenance import commit
+    from suite.report import write_all
+
+    announcer = Announcer(console.say)
+    with locked(run):
+        if run.manifest.exists():
+            manifest = codec.read(run.manifest, Manifest)
+        else:
+            paths.write_new(run.plan, codec.encode(plan, indent=1))
+            revision, dirty = commit()
+            manifest = Manifest(
+                run=plan.run,
+                cluster=plan.cluster,
+                created=f"{datetime.datetime.now(datetime.timezone.utc):%Y-%m-%dT%H:%M:%SZ}",
+                suite_version=suite.__version__,
+                suite_commit=revision,
+                suite_dirty=dirty,
+                image_id=image_id,
+                hosts=plan.hosts,
+            )
+        if manifest.image_id != image_id:
+            raise UsageError(
+                f"{run.run} was measured with image {manifest.image_id[:19] or 'none'}, the hosts now have"
+                f" {image_id[:19] or 'none'}.",
+                fix="deploy that image again, or start a new run.",
+            )
+        console.say(f"Run {run.run}: plan {plan.name}, seed {plan.seed}.")
+        try:
+            Campaign(plan, executor, run, manifest, announcer).execute()
+        except Interrupted:
+            write_all(run)
+            raise
+        return write_all(run)
+
+
+def _finish(run: RunPaths, summary: Summary, plan: Plan) -> int:
+    """Print the table and say where everything is; exit 1 for a failed, invalid or missing asked-for row."""
+    _print_report(run, summary, "terminal")
+    console.say(f"Report: {_shown(run.report_html)} (also report.md, tables.csv, summary.json there).")
+    bad = [row for row in summary.rows if row.status in ("failed", "invalid")]
+    missing = [row for row in summary.rows if row.status == "unavailable" and row.arm in plan.asked]
+    if summary.problems:
+        console.say(f"{len(summary.problems)} records could not be used; the report names them.")
+    return EXIT_FAILED if bad or missing or summary.problems else EXIT_OK
+
+
+def _shown(path: Any) -> str:
+    """A path relative to the project where that is shorter."""
+    try:
+        return str(path.relative_to(paths.project_root()))
+    except ValueError:
+        return str(path)
+
+
+def report(run_name: str, form: str) -> int:
+    """``fab report``."""
+    from suite.report import FORMATS, write_all
+
+    if form not in FORMATS:
+        raise UsageError(
+            f"--format {form}: there is no such format.", fix=f"use one of {', '.join(FORMATS)}."
+        )
+    run = find_run(run_name or None)
+    summary = write_all(run)
+    _print_report(run, summary, form)
+    return EXIT_OK
+
+
+def _print_report(run: RunPaths, summary: Summary, form: str) -> None:
+    from suite.report import render_run
+
+    console.out(render_run(run, summary, form))
+
+
+def compare(a: str, b: str, fail_above: str, vary: str) -> int:
+    """``fab compare``: exit 1 when some row of ``b`` is surely slower than ``a`` by more than the limit."""
+    from suite.analysis.compare import compare as compare_runs
+    from suite.report.comparison import comparison_table
+
+    limit = percent("--fail-above", fail_above) if fail_above else None
+    names = {word.strip() for word in vary.split(",") if word.strip()}
+    comparison = compare_runs(find_run(a), find_run(b), names, limit)
+    console.out(comparison_table(comparison))
+    return EXIT_FAILED if comparison.regressed else EXIT_OK

@@ -1,0 +1,150 @@
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+
+import pytest
+
+from suite.errors import UsageError
+from suite.options import RunOptions, make_plan
+from suite.plan import (
+    AA_ARM,
+    SINGLE_ARM,
+    Plan,
+    Slot,
+    arm_of,
+    block_order,
+    block_seed,
+    block_slots,
+    comparisons,
+    hosts_for_world,
+    launch_spec,
+    parse_arms,
+)
+from suite.records import DdpOptions, HostSlots, Settings
+
+FOUR = tuple(HostSlots(f"h{i}", f"198.18.0.1{i}", 1, "eth0") for i in range(1, 5))
+
+
+def plan_for(hosts: tuple[HostSlots, ...] = FOUR, **options: str) -> Plan:
+    return make_plan(RunOptions(seed="7", **options), cluster="lab", hosts=hosts, distinct_hosts=True)
+
+
+@pytest.mark.parametrize("arms", [["a", "b"], ["a", "b", "c"], ["a", "b", "c", "d"], list("abcde")])
+def test_each_arm_stands_equally_often_in_each_place(arms: list[str]) -> None:
+    blocks = 24 if len(arms) <= 4 else 25
+    places = Counter(
+        (place, arm)
+        for block in range(blocks)
+        for place, arm in enumerate(block_order(3, "linear/4", block, arms))
+    )
+    assert set(places.values()) == {blocks // len(arms)}
+
+
+def test_two_arms_are_balanced_after_every_second_block() -> None:
+    firsts = [block_order(11, "linear/4", block, ["gloo", "mpi"])[0] for block in range(20)]
+    assert all({firsts[i], firsts[i + 1]} == {"gloo", "mpi"} for i in range(0, 20, 2))
+    assert firsts != ["gloo", "mpi"] * 10, "the orders alternate and are not shuffled"
+
+
+def test_the_order_depends_on_the_seed_and_on_nothing_else() -> None:
+    arms = ["nccl", "gloo", "mpi"]
+    orders = {seed: [block_order(seed, "linear/4", b, arms) for b in range(12)] for seed in (1, 2)}
+    assert orders[1] == [block_order(1, "linear/4", b, arms) for b in range(12)]
+    assert orders[1] != orders[2]
+
+
+def test_seeds_are_equal_within_a_block_and_differ_between_blocks() -> None:
+    plan = plan_for(workload="linear,transformer-tiny")
+    seeds = {
+        (workload, block): {
+            block_seed(plan, Slot("train", workload, 4, block, arm)) for arm in ("gloo", "mpi", SINGLE_ARM)
+        }
+        for workload in plan.workloads
+        for block in range(30)
+    }
+    assert all(len(found) == 1 for found in seeds.values())
+    assert len(set.union(*seeds.values())) == 60
+
+
+def test_ranks_are_spread_over_hosts_before_hosts_are_filled() -> None:
+    two_each = [replace(host, slots=2, devices=("0", "1")) for host in FOUR]
+    assert [(h.name, h.slots) for h in hosts_for_world(two_each, 2)] == [("h1", 1), ("h2", 1)]
+    assert [(h.name, h.slots, h.devices) for h in hosts_for_world(two_each, 8)] == [
+        (f"h{i}", 2, ("0", "1")) for i in range(1, 5)
+    ]
+    assert [(h.name, h.slots) for h in hosts_for_world(two_each, 6)] == [("h1", 2), ("h2", 2), ("h3", 2)]
+
+
+def test_a_world_size_that_does_not_fit_is_refused_with_the_limit() -> None:
+    with pytest.raises(UsageError, match="from 1 to 4"):
+        hosts_for_world(FOUR, 5)
+
+
+def test_a_block_has_every_arm_once_and_one_launch_of_one_process() -> None:
+    plan = plan_for(backend="gloo,mpi", world="1,2,4")
+    slots = block_slots(plan, "linear", 4, 0, ["gloo", "mpi"])
+    assert sorted(s.arm for s in slots) == ["gloo", "mpi", SINGLE_ARM]
+    assert [s for s in slots if s.kind == "single"] == [Slot("single", "linear", 1, 0, SINGLE_ARM)]
+    assert all(s.kind == "train" for s in block_slots(plan, "linear", 2, 0, ["gloo", "mpi"]))
+
+
+def test_a_thorough_plan_has_an_aa_arm_that_is_the_twin_of_gloo() -> None:
+    plan = plan_for(plan="thorough")
+    assert AA_ARM in {s.arm for s in block_slots(plan, "linear", 4, 0, ["gloo", "mpi"])}
+    assert arm_of(plan, AA_ARM) == replace(arm_of(plan, "gloo"), name=AA_ARM)
+    assert plan.worlds == (1, 2, 4)
+
+
+def test_collectives_need_two_ranks() -> None:
+    plan = plan_for(workload="collectives,linear", world="1,2")
+    assert comparisons(plan) == (("linear", 1), ("linear", 2), ("collectives", 2))
+
+
+def test_an_arm_is_a_backend_with_overrides() -> None:
+    arms = parse_arms([], ["big=gloo,bucket_mb=100,GLOO_X=1"], DdpOptions())
+    assert (arms[0].name, arms[0].backend) == ("big", "gloo")
+    assert arms[0].ddp.bucket_mb == 100
+    assert arms[0].environment == {"GLOO_X": "1"}
+
+
+@pytest.mark.parametrize(
+    ("backends", "arms", "message"),
+    [
+        (["glo"], [], "no such backend"),
+        (["gloo"], ["gloo=mpi"], "taken"),
+        ([], ["aa=gloo"], "taken"),
+        ([], ["x=tcp"], "not NAME=BACKEND"),
+        ([], ["../x=gloo"], "not NAME=BACKEND"),
+        ([], ["x=gloo,bucket_mb=-1"], "not a size"),
+        ([], ["x=gloo,speed=9"], "no option 'speed'"),
+        ([], ["x=gloo,static_graph=maybe"], "neither true nor false"),
+        ([], [], "nothing to compare"),
+    ],
+)
+def test_a_wrong_arm_is_refused_by_name(backends: list[str], arms: list[str], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parse_arms(backends, arms, DdpOptions())
+
+
+def test_a_specification_says_everything_and_injects_into_one_arm_only() -> None:
+    plan = replace(plan_for(backend="gloo,mpi", inject="corrupt-gradient@2:mpi"), run="r")
+    settings = Settings("linear", 4, 12, 40)
+    specs = {
+        arm: launch_spec(
+            plan,
+            Slot("train", "linear", 4, 3, arm),
+            17,
+            settings,
+            master_port=29500,
+            output_folder="/x",
+        )
+        for arm in ("gloo", "mpi")
+    }
+    assert specs["gloo"].inject is None
+    assert specs["mpi"].inject == "corrupt-gradient@2"
+    assert specs["gloo"].launch == "0017-linear-gloo"
+    assert (specs["gloo"].warmup_steps, specs["gloo"].steps) == (12, 40)
+    assert specs["gloo"].seed == specs["mpi"].seed
+    assert [h.name for h in specs["gloo"].hosts] == ["h1", "h2", "h3", "h4"]
+    assert specs["gloo"].distinct_hosts
