@@ -1,0 +1,144 @@
+"""One launch, stage by stage, from sanity to the complete record."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from suite.records import LaunchSpec, StepSamples, WorkloadFacts
+from suite.worker import sanity
+from suite.worker.device import Device, make_device
+from suite.worker.equivalence import run_gate
+from suite.worker.faults import faulty_loss, injected
+from suite.worker.groups import Groups
+from suite.worker.identity import Identity, device_index, own_slots
+from suite.worker.recorder import Recorder
+from suite.worker.steps import Trainee, bucket_sizes, distributed, free_steps, plain, timed_steps
+from suite.worker.workloads import Workload, build
+
+NOSYNC_WARMUP = 3
+
+
+@dataclasses.dataclass(frozen=True)
+class Context:
+    """What every stage needs."""
+
+    spec: LaunchSpec
+    identity: Identity
+    recorder: Recorder
+    device: Device
+
+    def workload(self) -> Workload:
+        """The launch's workload, built afresh: the same weights and data each time."""
+        return build(
+            self.spec.workload,
+            seed=self.spec.seed,
+            rank=self.identity.rank,
+            device=self.device.torch_device,
+            batch_size=self.spec.batch_size,
+        )
+
+
+def run_launch(spec: LaunchSpec, identity: Identity, recorder: Recorder) -> None:
+    """Run this rank's part of the launch and write its record."""
+    torch.set_num_threads(spec.threads)
+    device = make_device(spec.device, device_index(own_slots(spec), identity.local_rank))
+    context = Context(spec, identity, recorder, device)
+    if spec.kind == "single":
+        _single(context)
+        recorder.succeed()
+        return
+    recorder.enter("rendezvous")
+    groups = Groups(spec.arm.backend, identity.rank, identity.world_size, device, spec.deadline_seconds)
+    recorder.enter("sanity")
+    sanity.check(spec, identity, device, groups, recorder)
+    recorder.enter("setup")
+    if spec.kind in ("train", "pilot"):
+        _train(context, groups)
+    recorder.enter("finish")
+    groups.close()
+    recorder.succeed()
+
+
+def _single(context: Context) -> None:
+    spec, recorder, device = context.spec, context.recorder, context.device
+    recorder.enter("setup")
+    workload = context.workload()
+    recorder.keep(facts=_facts(workload, ()))
+    trainee = plain(workload)
+    recorder.enter("warmup")
+    warmup = timed_steps(trainee, device, spec.warmup_steps)
+    recorder.enter("measure")
+    samples = timed_steps(trainee, device, spec.steps)
+    recorder.keep(synchronised=_with_warmup(samples, warmup))
+
+
+def _train(context: Context, groups: Groups) -> None:
+    spec, recorder, device = context.spec, context.recorder, context.device
+    fault = injected(spec.inject, context.identity.rank)
+    if spec.kind == "train" and spec.equivalence_steps:
+        recorder.enter("equivalence")
+        gate = distributed(context.workload(), groups, spec.arm.ddp)
+        result = run_gate(gate, groups, spec.equivalence_steps, corrupt=fault == "corrupt-gradient")
+        recorder.keep(equivalence=result)
+        del gate
+    recorder.enter("setup")
+    # Built afresh, so weights, optimizer and random state are those of the start.
+    workload = context.workload()
+    recorder.keep(facts=_facts(workload, ()))
+    trainee = distributed(workload, groups, spec.arm.ddp)
+    device.reset_peak()
+
+    recorder.enter("warmup")
+    groups.barrier()
+    warmup = timed_steps(trainee, device, spec.warmup_steps)
+
+    recorder.enter("measure")
+    measured = trainee
+    if fault and fault != "corrupt-gradient":
+        measured = dataclasses.replace(trainee, loss_fn=faulty_loss(fault, trainee.loss_fn))
+    groups.barrier()
+    samples = timed_steps(measured, device, spec.steps)
+    recorder.keep(synchronised=_with_warmup(samples, warmup))
+    if spec.free_steps:
+        groups.barrier()
+        recorder.keep(free_running=(free_steps(trainee, device, spec.free_steps),))
+    if spec.nosync_steps:
+        recorder.keep(nosync=_without_sync(trainee, groups, spec.nosync_steps))
+
+    recorder.enter("buckets")
+    buckets = bucket_sizes(trainee, groups)
+    recorder.keep(facts=_facts(workload, buckets))
+    if sum(buckets) != workload.gradient_bytes:
+        recorder.warn(
+            f"DDP's buckets hold {sum(buckets)} bytes, the gradients {workload.gradient_bytes}: "
+            "some parameters got no gradient, or were reduced twice."
+        )
+
+
+def _without_sync(trainee: Trainee, groups: Groups, steps: int) -> StepSamples:
+    """Steps without DDP's reduction. The ranks' weights part ways here, so this comes last."""
+    assert isinstance(trainee.model, DistributedDataParallel)
+    with trainee.model.no_sync():
+        groups.barrier()
+        warmup = timed_steps(trainee, groups.device, NOSYNC_WARMUP)
+        groups.barrier()
+        return _with_warmup(timed_steps(trainee, groups.device, steps), warmup)
+
+
+def _with_warmup(samples: StepSamples, warmup: StepSamples) -> StepSamples:
+    return dataclasses.replace(samples, warmup_total_ns=warmup.total_ns)
+
+
+def _facts(workload: Workload, buckets: tuple[int, ...]) -> WorkloadFacts:
+    return WorkloadFacts(
+        parameters=workload.parameters,
+        parameter_bytes=workload.parameter_bytes,
+        gradient_bytes=workload.gradient_bytes,
+        buckets_bytes=buckets,
+        batch_size=workload.batch_size,
+        seed=workload.seed,
+        description=workload.description,
+    )
