@@ -1,0 +1,152 @@
+"""Which failure is named first, from the files and exit codes that real failures leave."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from suite.cluster.executor import LauncherResult, judge, tail
+from suite.records import Arm, Failure, HostSlots, LaunchOutcome, LaunchSpec, RankRecord, to_json
+
+HOSTS = tuple(HostSlots(f"h{i}", f"198.18.0.1{i}") for i in range(1, 5))
+SPEC = LaunchSpec(
+    run="r",
+    launch="0004-linear-gloo",
+    index=4,
+    kind="train",
+    arm=Arm("gloo", "gloo"),
+    workload="linear",
+    batch_size=None,
+    device="cpu",
+    world_size=4,
+    hosts=HOSTS,
+    block=0,
+    seed=1,
+    warmup_steps=10,
+    steps=20,
+    nosync_steps=0,
+    free_steps=0,
+    equivalence_steps=0,
+    threads=1,
+    master_address="198.18.0.11",
+    master_port=29501,
+    deadline_seconds=60.0,
+    output_folder="/o",
+)
+FINE = [LauncherResult(h.name, 0, order=i) for i, h in enumerate(HOSTS)]
+# What torchrun prints when a rank dies of a signal, shortened to the lines that matter.
+KILLED = """
+Root Cause (first observed failure):
+[0]:
+  rank      : 2 (local_rank: 0)
+  exitcode  : -9 (pid: 71)
+"""
+
+
+def record(rank: int, failure: Failure | None = None) -> RankRecord:
+    return RankRecord(
+        run="r",
+        launch=SPEC.launch,
+        kind="train",
+        arm="gloo",
+        backend="gloo",
+        workload="linear",
+        block=0,
+        device="cpu",
+        world_size=4,
+        rank=rank,
+        local_rank=0,
+        host=f"h{rank + 1}",
+        failure=failure,
+    )
+
+
+def outcome(
+    folder: Path, results: list[LauncherResult], records: list[RankRecord], spec: LaunchSpec = SPEC
+) -> LaunchOutcome:
+    for one in records:
+        (folder / f"rank-{one.rank}.json").write_text(to_json(one))
+    return judge(spec, folder, results, wall_seconds=1.0, started_at=0.0, commands={})
+
+
+def test_a_launch_with_all_records_and_exit_codes_is_ok(tmp_path: Path) -> None:
+    found = outcome(tmp_path, FINE, [record(r) for r in range(4)])
+    assert (found.status, found.failure) == ("ok", None)
+    assert sorted(found.digests) == [f"rank-{r}.json" for r in range(4)]
+    assert all(len(digest) == 64 for digest in found.digests.values())
+
+
+def test_the_rank_that_raised_is_named_before_those_that_lost_their_peer(tmp_path: Path) -> None:
+    peer = Failure("measure", "connection closed by peer", "h1", 0, secondary=True, at=5.0)
+    own = Failure("measure", "ValueError: boom", "h3", 2, at=9.0)
+    records = [record(0, peer), record(1), record(2, own), record(3)]
+    failed = [replace(r, code=1) for r in FINE]
+    found = outcome(tmp_path, failed, records).failure
+    assert found is not None
+    assert (found.host, found.rank, found.cause) == ("h3", 2, "ValueError: boom")
+
+
+def test_a_killed_rank_is_named_from_its_launchers_words(tmp_path: Path) -> None:
+    peer = Failure("measure", "connection closed by peer", "h1", 0, secondary=True, at=5.0)
+    results = [
+        LauncherResult("h1", 1, "", "another host", 3),
+        LauncherResult("h3", 1, KILLED, "", 1),
+    ]
+    found = outcome(tmp_path, results, [record(0, peer), record(1)]).failure
+    assert found is not None
+    assert (found.host, found.rank) == ("h3", 2)
+    assert "signal 9" in found.cause
+    assert "out-of-memory" in found.fix
+
+
+def test_mpirun_names_the_killed_rank_too(tmp_path: Path) -> None:
+    text = "prterun noticed that process rank 1 with PID 412 on node h2 exited on\nsignal 9 (Killed)."
+    found = outcome(tmp_path, [LauncherResult("h1", 137, text)], [record(0)]).failure
+    assert found is not None
+    assert (found.host, found.rank) == ("h2", 1)
+
+
+def test_a_stopped_rank_is_the_one_that_said_nothing_until_the_deadline(tmp_path: Path) -> None:
+    late = [record(r, Failure("deadline", "not done in 60 s", f"h{r + 1}", r, at=60.0)) for r in (0, 1, 3)]
+    results = [replace(r, code=124, ended_by="deadline") for r in FINE]
+    found = outcome(tmp_path, results, late).failure
+    assert found is not None
+    assert (found.host, found.rank) == ("h3", 2)
+    assert "deadline of 60 s" in found.cause
+
+
+def test_a_lost_host_is_named_as_such(tmp_path: Path) -> None:
+    results = [*FINE[:3], LauncherResult("h4", None, "", "connection lost", 1)]
+    found = outcome(tmp_path, results, [record(r) for r in range(3)]).failure
+    assert found is not None
+    assert found.host == "h4"
+    assert "connection" in found.cause
+
+
+@pytest.mark.parametrize("damage", [b"", b"{", b'{"format": 99}', b"\xff\xfe", b"[]"])
+def test_a_damaged_record_fails_the_launch_and_names_the_file(tmp_path: Path, damage: bytes) -> None:
+    for rank in range(4):
+        (tmp_path / f"rank-{rank}.json").write_text(to_json(record(rank)))
+    (tmp_path / "rank-1.json").write_bytes(damage)
+    found = judge(SPEC, tmp_path, FINE, wall_seconds=1.0, started_at=0.0, commands={}).failure
+    assert found is not None
+    assert found.rank == 1
+    assert "rank-1.json" in found.cause
+
+
+def test_a_record_of_another_launch_is_not_taken_for_this_one(tmp_path: Path) -> None:
+    records = [record(0), record(1), record(2), replace(record(3), launch="0001-linear-gloo")]
+    found = outcome(tmp_path, FINE, records).failure
+    assert found is not None
+    assert found.rank == 3
+
+
+def test_an_interrupted_launch_is_neither_ok_nor_failed(tmp_path: Path) -> None:
+    results = [replace(r, code=None, ended_by="interrupt") for r in FINE]
+    assert outcome(tmp_path, results, []).status == "interrupted"
+
+
+def test_a_log_tail_has_no_control_characters() -> None:
+    assert tail("a\n\x1b[2Jb\n") == ("a", "\N{REPLACEMENT CHARACTER}[2Jb")
