@@ -108,8 +108,10 @@ class Row:
 class PairResult:
     """Two arms of one workload and world size: ratio = time of ``a`` over time of ``b``.
 
-    ``p`` is Holm-adjusted. ``verdict`` speaks of ``a``: slower, faster, equivalent, unresolved.
-    ``blocks_needed`` only when unresolved.
+    ``p`` is Holm-adjusted. ``verdict`` speaks of ``a``: slower, faster, equivalent, unresolved; or "not
+    comparable" where fields differ that must be equal. ``blocks_needed`` only when unresolved.
+    ``within_delta``: whatever the verdict, the 90% interval lies inside the margin of equivalence.
+    ``below_floor``: the difference is no larger than that of two copies of one arm (A/A).
     """
 
     workload: str
@@ -124,6 +126,8 @@ class PairResult:
     blocks_needed: int | None = None
     bootstrap_ci: tuple[float, float] | None = None
     p_raw: float | None = None
+    within_delta: bool = False
+    below_floor: bool = False
 
 
 @dataclass(frozen=True)

@@ -238,6 +238,8 @@ def _pairs(
                 blocks_needed=verdict.blocks_needed,
                 bootstrap_ci=None if pair.bootstrap is None else pair.bootstrap.as_tuple(),
                 p_raw=pair.p,
+                within_delta=verdict.within_delta,
+                below_floor=verdict.below_floor,
             )
         )
     return _PairResults(compared, tuple(printed))

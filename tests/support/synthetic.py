@@ -41,7 +41,7 @@ Change = Callable[[RankRecord], RankRecord]
 
 @dataclass(frozen=True)
 class ArmTruth:
-    """What one arm takes: seconds a step, seconds without communication, and α and β of its all-reduce."""
+    """What one arm takes: seconds a step, seconds without communication, and α and busbw β of its all-reduce."""
 
     step: float
     nosync: float
@@ -105,6 +105,11 @@ def write_run(root: Path, truth: Truth, run: str = "20260102-030405-synthetic", 
     )  # fmt: skip
     paths.replace(run_paths.manifest, codec.encode(manifest, indent=1))
     return run_paths
+
+
+def all_reduce_seconds(arm: ArmTruth, size_bytes: int, world_size: int) -> float:
+    """α + 2(n−1)/n · S/β: β is the busbw that large messages reach."""
+    return arm.alpha + 2 * (world_size - 1) / world_size * size_bytes / arm.beta
 
 
 def edit_manifest(run: RunPaths, **changes: Any) -> Manifest:
@@ -234,7 +239,7 @@ def _train_record(
         else StepSamples(),
         free_running=(FreeRun(20, round(20 * step * 1e9)),),
         collectives=tuple(
-            CollectiveSamples("all_reduce", size, (round((arm.alpha + size / arm.beta) * 1e9),) * 5, 0, "torch", "bucket")
+            CollectiveSamples("all_reduce", size, (round(all_reduce_seconds(arm, size, world) * 1e9),) * 5, 0, "torch", "bucket")
             for size in BUCKETS
         )
         if name != SINGLE_ARM and world > 1
@@ -255,11 +260,12 @@ def _sweep_record(truth: Truth, plan: Plan, launch: str, world: int, block: int,
     pace = 1 + 0.01 * noise.uniform(-1, 1)
 
     def one(collective: str, size: int, factor: float = 1.0) -> CollectiveSamples:
-        ns = round((arm.alpha + factor * size / arm.beta) * pace * 1e9)
+        seconds = all_reduce_seconds(arm, size, world) if factor == 1.0 else arm.alpha + factor * size / arm.beta
+        ns = round(seconds * pace * 1e9)
         return CollectiveSamples(collective, size, (ns, ns, ns), 0)
 
     samples = [one("all_reduce", size) for size in SWEEP_SIZES]
-    samples += [one("broadcast", size, 0.6) for size in SWEEP_SIZES]
+    samples += [one("broadcast", size, 1.1) for size in SWEEP_SIZES]
     samples.append(CollectiveSamples("barrier", 0, (round(arm.alpha * 1e9),) * 3))
     if name == "mpi":
         samples.append(CollectiveSamples("reduce_scatter", SWEEP_SIZES[0], unavailable="mpi has no reduce_scatter"))

@@ -1,0 +1,216 @@
+"""What every text format shows: tables of finished strings, sentences and warnings, made once from a summary.
+
+A cell is text without markup; each format escapes it in its own way. ``Line.reason`` is what is printed across the
+last columns of a row without numbers.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from suite.analysis import wording
+from suite.analysis.rows import free_running_differs
+from suite.plan import AA_ARM
+from suite.report import format as fmt
+from suite.summary import PairResult, Row, Summary
+
+STATUS_WORDS = {"unavailable": "not run", "failed": "failed", "invalid": "invalid"}
+EXPLORATORY_BELOW = 6  # blocks; fewer give no interval
+
+
+@dataclass(frozen=True)
+class Line:
+    """One row of a table: a cell per column; ``reason`` replaces the cells from ``reason_from`` on."""
+
+    cells: tuple[str, ...]
+    status: str = "ok"
+    reason: str | None = None
+    reason_from: int = 0
+    best: bool = False
+
+
+@dataclass(frozen=True)
+class Table:
+    """Headings, lines, and what is said under them. ``numeric``: columns that are aligned to the right."""
+
+    title: str
+    columns: tuple[str, ...]
+    lines: tuple[Line, ...]
+    sentences: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    numeric: frozenset[int] = frozenset()
+
+
+@dataclass(frozen=True)
+class Section:
+    """One workload at one world size: the comparison, and where the time goes."""
+
+    workload: str
+    world_size: int
+    comparison: Table
+    details: tuple[Table, ...]
+
+
+def sections(summary: Summary) -> tuple[Section, ...]:
+    """The comparisons of a run, in the order of its rows; sweeps of collectives are tables of their own."""
+    keys = dict.fromkeys((row.workload, row.world_size) for row in summary.rows if row.workload != "collectives")
+    return tuple(section(summary, workload, world) for workload, world in keys)
+
+
+def section(summary: Summary, workload: str, world_size: int) -> Section:
+    """One workload at one world size."""
+    rows = ordered([r for r in summary.rows if (r.workload, r.world_size) == (workload, world_size)])
+    found = [p for p in summary.pairs if (p.workload, p.world_size) == (workload, world_size)]
+    comparison = Table(
+        title=title(summary, rows),
+        columns=("backend", "step time (median, 95% CI)", "p95", "exposed comm", "vs fastest (95% CI)", "equivalence"),
+        lines=tuple(_comparison_line(row) for row in rows),
+        sentences=tuple(_sentences(summary, rows, found)),
+        warnings=tuple(dict.fromkeys(_row_warnings(rows))),
+    )
+    return Section(workload, world_size, comparison, details_tables(rows))
+
+
+def ordered(rows: Sequence[Row]) -> list[Row]:
+    """Ranked rows from the fastest on, then unranked, the A/A twin, invalid, failed and unavailable ones."""
+    places = {"ok": 0, "invalid": 1, "failed": 2, "unavailable": 3}
+
+    def place(row: Row) -> tuple[int, bool, bool, float]:
+        step = row.step_seconds.median if row.step_seconds else 0.0
+        ratio = row.ratio_to_fastest
+        return (places[row.status], row.arm == AA_ARM, ratio is None, ratio.estimate if ratio else step)
+
+    return sorted(rows, key=place)
+
+
+def title(summary: Summary, rows: Sequence[Row]) -> str:
+    """ "linear, world size 4, cpu, 8 blocks, 20 warm-up + 50 steps a launch"."""
+    first = rows[0]
+    measured = [row for row in rows if row.steps_per_launch is not None]
+    parts = [first.workload, f"world size {first.world_size}", (measured or [first])[0].device]
+    blocks = max((row.blocks for row in rows), default=0)
+    parts.append(fmt.count(blocks, "block") + (" (exploratory)" if blocks < EXPLORATORY_BELOW else ""))
+    if measured:
+        steps = sorted({row.steps_per_launch or 0 for row in measured})
+        shown = str(steps[0]) if len(steps) == 1 else f"{steps[0]} to {steps[-1]}"
+        parts.append(f"{measured[0].warmup_steps} warm-up + {shown} steps a launch")
+    if summary.stop_reason in ("budget", "interrupted", "running"):
+        parts.append(f"ended by {summary.stop_reason}" if summary.stop_reason == "budget" else summary.stop_reason)
+    return ", ".join(parts)
+
+
+def _comparison_line(row: Row) -> Line:
+    step = fmt.step_time(row.step_seconds)
+    if free_running_differs(row):
+        step += f" (free-running {fmt.time(row.free_running_seconds)})"
+    cells = (row.arm, step, fmt.time(row.step_seconds.p95 if row.step_seconds else None), fmt.share(row.exposed_share))
+    if row.status != "ok":
+        reason = f"{STATUS_WORDS.get(row.status, row.status)}: {row.reason or 'no reason recorded'}"
+        return Line((*cells, "", ""), row.status, reason, 4)
+    return Line((*cells, ratio_cell(row), equivalence_cell(row)), best=is_fastest(row))
+
+
+def is_fastest(row: Row) -> bool:
+    """Whether the estimates put this row first."""
+    return row.ratio_to_fastest is not None and row.ratio_to_fastest.verdict == "fastest"
+
+
+def ratio_cell(row: Row) -> str:
+    """ "1.00", or "2.31 [2.27, 2.36] slower"."""
+    ratio = row.ratio_to_fastest
+    if ratio is None:
+        return "A/A twin" if row.arm == AA_ARM else "not ranked"
+    if ratio.verdict == "fastest":
+        return "1.00"
+    interval = None if ratio.ci is None else ratio.ci
+    text = wording.ratio_text(ratio.estimate, interval)
+    return f"{text} {ratio.verdict}" if interval else f"{text} (exploratory)"
+
+
+def equivalence_cell(row: Row) -> str:
+    """pass, fail, not run."""
+    return row.equivalence.status
+
+
+def _sentences(summary: Summary, rows: Sequence[Row], pairs: Sequence[PairResult]) -> list[str]:
+    ranked = [row for row in rows if row.ratio_to_fastest is not None]
+    found = []
+    best = next((row for row in ranked if is_fastest(row)), None)
+    if best is not None:
+        mine = {p.a if p.b == best.arm else p.b: p for p in pairs if best.arm in (p.a, p.b)}
+        others = {
+            row.arm: wording.Compared(
+                ratio.estimate, ratio.ci, ratio.verdict, mine[row.arm].blocks if row.arm in mine else 0, ratio.p
+            )
+            for row in ranked
+            if row is not best and (ratio := row.ratio_to_fastest) is not None
+        }
+        found.append(wording.conclusion(best.arm, others) + ".")
+        said = [p for p in mine.values() if p.ci and (p.verdict == "unresolved" or p.within_delta or p.below_floor)]
+        rest = [p for p in pairs if p.ratio is not None and best.arm not in (p.a, p.b)]
+        found += [pair_sentence(p, summary.delta) for p in [*said, *rest]]
+    floor = summary.resolution_floor.get(f"{rows[0].workload}/{rows[0].world_size}")
+    if floor is not None:
+        found.append(
+            f"Two copies of one backend differ by up to {fmt.share(math.expm1(floor))} here (A/A): smaller differences"
+            " are not the backends'."
+        )
+    return found
+
+
+def pair_sentence(pair: PairResult, delta: float) -> str:
+    """One pair in words."""
+    return (
+        wording.pair_sentence(
+            pair.a, pair.b, pair.ratio, pair.ci, pair.p, pair.verdict,
+            blocks=pair.blocks, delta=delta, blocks_needed=pair.blocks_needed, within_delta=pair.within_delta,
+            below_floor=pair.below_floor,
+        )
+        + "."
+    )  # fmt: skip
+
+
+def _row_warnings(rows: Sequence[Row]) -> list[str]:
+    """Warnings of the rows; one that holds for several is said once, without a name."""
+    everywhere = [w for w in rows[0].warnings if all(w in row.warnings for row in rows)] if len(rows) > 1 else []
+    return everywhere + [
+        f"{row.arm}: {warning}" for row in rows for warning in row.warnings if warning not in everywhere
+    ]
+
+
+Column = tuple[str, Callable[[Row], str]]
+SPREAD: tuple[Column, ...] = (
+    ("launches", lambda r: f"{r.launches.valid}/{r.launches.attempted}"),
+    ("p99", lambda r: fmt.time(r.step_seconds.p99 if r.step_seconds else None)),
+    ("CV between launches", lambda r: fmt.share(r.between_launch_cv)),
+    ("IQR within launch", lambda r: fmt.time(r.within_launch_iqr_seconds)),
+    ("outliers", lambda r: fmt.NONE if r.outliers is None else str(r.outliers)),
+    ("rank skew", lambda r: fmt.time(r.skew_seconds)),
+    ("samples/s", lambda r: fmt.rate(r.samples_per_second)),
+    ("published protocol", lambda r: fmt.time(r.article_seconds)),
+)
+TIME: tuple[Column, ...] = (
+    ("compute", lambda r: fmt.time(r.compute_seconds)),
+    ("exposed comm (95% CI)", lambda r: fmt.estimate(r.exposed_communication_seconds)),
+    ("all-reduce alone", lambda r: fmt.time(r.communication_seconds)),
+    ("hidden", lambda r: fmt.share(r.hidden_share)),
+    ("one process", lambda r: fmt.time(r.single_process_seconds)),
+    ("efficiency", lambda r: fmt.share(r.weak_scaling_efficiency)),
+    ("busbw", lambda r: fmt.bandwidth(r.busbw_bytes_per_second)),
+    ("of link", lambda r: fmt.share(r.link_fraction)),
+)
+
+
+def details_tables(rows: Sequence[Row]) -> tuple[Table, ...]:
+    """Spread, and where the time goes, of rows with numbers; columns that no row has are left out."""
+    measured = [row for row in rows if row.step_seconds is not None or row.article_seconds is not None]
+    found = []
+    for heading, columns in (("spread and throughput", SPREAD), ("where the time goes", TIME)):
+        kept = [(name, cell) for name, cell in columns if any(cell(row) != fmt.NONE for row in measured)]
+        names = ("backend", *(name for name, _ in kept))
+        lines = tuple(Line((row.arm, *(cell(row) for _, cell in kept)), row.status) for row in measured)
+        if kept and lines:
+            found.append(Table(heading, names, lines, numeric=frozenset(range(1, len(names)))))
+    return tuple(found)
