@@ -146,6 +146,10 @@ class Attached:
         """Whether the output has ended, because the program did or because the connection was lost."""
         return self._ended.is_set()
 
+    def wait_output(self, timeout: float | None) -> bool:
+        """Whether the output has ended, after waiting up to ``timeout`` seconds for it."""
+        return self._ended.wait(timeout)
+
     def wait(self, timeout: float | None) -> int | None:
         """The exit code once the output has ended; None while it has not after ``timeout`` seconds.
 
@@ -254,9 +258,10 @@ def run_in(
         if input_data:
             program.write(input_data, timeout)
         program.close_input()
-        code = None if flood.is_set() else program.wait(timeout)
+        ended = program.wait_output(timeout)
         if flood.is_set():
             raise TimeoutError(f"{argv[0]} wrote more than {limit_bytes} bytes")
+        code = program.wait(0) if ended else None
         if code is None:
             raise TimeoutError(f"{argv[0]} had not ended after {timeout:g} s")
         return Completed(b"".join(pieces[STDOUT]), b"".join(pieces[STDERR]), code)

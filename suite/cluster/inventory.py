@@ -4,7 +4,7 @@
     name = "rtx3090"                # default: the file's name
     container_ssh_port = 2222       # port of the sshd inside the containers
     ports = "29500-29999"           # rendezvous ports
-    image = "ddp-suite:cuda"        # default: the variant's own tag
+    image = "ddp-backend-suite:cuda"        # default: the variant's own tag
     read_only = true                # the containers' root file system
 
     [defaults]                      # any key of a host but name and address
@@ -280,7 +280,7 @@ def _host(entry: Any, defaults: Table, path: Path, number: int) -> Host:
         raise wrong(
             "name",
             f"{_shown(name)} cannot name a host.",
-            "use up to 63 letters, digits and hyphens, not digits alone, not localhost; it becomes a host name.",
+            "use up to 63 letters, digits and hyphens; not digits alone, not localhost.",
         )
     merged = {**defaults, **own}
     if "user" not in merged:

@@ -202,5 +202,5 @@ _KINDS: dict[str, Callable[[Any], Any]] = {
     "count": lambda value: _integer(value, 1, 1024, "number of ranks"),
     "user": _matched(_USER, "account name", '"bench"'),
     "interface": _matched(_INTERFACE, "single interface name", '"enp65s0"'),
-    "image": _matched(_IMAGE, "image name", '"ddp-suite:cpu"'),
+    "image": _matched(_IMAGE, "image name", '"ddp-backend-suite:cpu"'),
 }

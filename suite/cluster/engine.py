@@ -1,0 +1,203 @@
+"""A host's Docker engine and the work inside its containers, whatever way leads to it.
+
+What goes wrong becomes a ``HostError`` that names the host, what was being done, what was
+seen, and what to do.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+import docker
+import docker.errors
+import requests
+import urllib3
+
+from suite.cluster import archive, transport
+from suite.cluster.attached import Attached, Completed, OnLine, run_in
+from suite.cluster.inventory import Host
+from suite.console import printable
+from suite.errors import HostError
+from suite.paths import is_safe_name
+
+ANSWER_SECONDS = 30
+OUTPUT_BYTES = 16 << 20
+
+
+class Engine:
+    """A host's Docker engine and its containers. Base of ``RemoteHost`` and ``LocalHost``."""
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self._client: docker.APIClient | None = None
+        self._lock = threading.Lock()
+
+    @property
+    def name(self) -> str:
+        return self.host.name
+
+    @property
+    def api(self) -> docker.APIClient:
+        """The Docker client; connected on first use. Raises HostError."""
+        with self._lock:
+            if self._client is None:
+                with engine_errors(self.name, "asking for its version"):
+                    self._client = self._connect_engine()
+            return self._client
+
+    def _connect_engine(self) -> docker.APIClient:
+        raise NotImplementedError
+
+    def run(self, argv: Sequence[str], timeout: float = ANSWER_SECONDS, data: bytes = b"") -> Completed:
+        """Run a program on the host itself, ``data`` on its input. Raises HostError."""
+        raise NotImplementedError
+
+    def put(self, container: str, folder: str, files: Mapping[str, archive.File]) -> None:
+        """Write files into a folder of the container's volume; it is made if need be. Raises HostError."""
+        with engine_errors(self.name, f"writing to {folder}"):
+            archive.put(self.api, container, folder, files)
+
+    def fetch(
+        self,
+        container: str,
+        folder: str,
+        *,
+        limit_bytes: int,
+        wanted: Callable[[str], bool] = is_safe_name,
+        timeout: float = 120.0,
+    ) -> dict[str, bytes]:
+        """The plain files directly in a folder of the container; none when there is no such folder.
+
+        Raises:
+            HostError: the engine did not answer in time, or sent what cannot be trusted.
+        """
+        with engine_errors(self.name, f"fetching {folder}"):
+            try:
+                return archive.fetch(
+                    self.api, container, folder, limit_bytes=limit_bytes, wanted=wanted, timeout=timeout
+                )
+            except docker.errors.NotFound:
+                return {}
+            except archive.ArchiveError as error:
+                raise HostError(
+                    self.name,
+                    f"the archive of {folder} {error}.",
+                    fix="look at that folder on the host; nothing of it was kept.",
+                ) from error
+
+    def exec_run(
+        self,
+        container: str,
+        argv: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        data: bytes = b"",
+        timeout: float = ANSWER_SECONDS,
+        limit_bytes: int = OUTPUT_BYTES,
+    ) -> Completed:
+        """Run a program inside a container to its end. Raises HostError, also when it takes too long."""
+        with engine_errors(self.name, f"running {argv[0]} in the container"):
+            return run_in(
+                self.api,
+                container,
+                argv,
+                environment=environment,
+                input_data=data,
+                timeout=timeout,
+                limit_bytes=limit_bytes,
+            )
+
+    def exec_attached(
+        self,
+        container: str,
+        argv: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+        on_line: OnLine | None = None,
+    ) -> Attached:
+        """Start a program inside a container, its input held open as a lease. Raises HostError."""
+        with engine_errors(self.name, f"starting {argv[0]} in the container"):
+            return Attached(self.api, container, argv, environment=environment, on_line=on_line)
+
+    def close(self) -> None:
+        """Give back all connections. Safe to call twice."""
+        with self._lock:
+            client, self._client = self._client, None
+        if client is not None:
+            client.close()
+
+
+class LocalHost(Engine):
+    """This machine and its own engine, with the interface of a remote host."""
+
+    def _connect_engine(self) -> docker.APIClient:
+        return transport.local_engine(ANSWER_SECONDS)
+
+    def run(self, argv: Sequence[str], timeout: float = ANSWER_SECONDS, data: bytes = b"") -> Completed:
+        """See ``Engine.run``."""
+        try:
+            done = subprocess.run(list(argv), input=data, capture_output=True, timeout=timeout, check=False)
+        except FileNotFoundError:
+            return Completed(b"", f"{argv[0]}: command not found".encode(), 127)
+        except subprocess.TimeoutExpired:
+            raise HostError(self.name, f"{argv[0]} had not ended after {timeout:g} s.") from None
+        return Completed(done.stdout, done.stderr, done.returncode)
+
+
+@contextlib.contextmanager
+def engine_errors(host: str, doing: str) -> Iterator[None]:
+    """Turn what the Docker client raises into a ``HostError`` that says what was being done."""
+    try:
+        yield
+    except docker.errors.APIError as error:
+        said = printable(str(error.explanation or error))
+        raise HostError(host, f"{doing}: the Docker engine says: {said}", fix=_engine_fix(said)) from error
+    except (requests.exceptions.Timeout, TimeoutError) as error:
+        raise HostError(
+            host,
+            f"{doing}: no answer in time ({printable(str(error))}).",
+            fix="see whether the host is overloaded, and `systemctl status docker` there.",
+        ) from error
+    except (
+        docker.errors.DockerException,
+        requests.exceptions.RequestException,
+        urllib3.exceptions.HTTPError,
+        OSError,
+        EOFError,
+    ) as error:
+        said = printable(_root_cause(error))
+        raise HostError(
+            host, f"{doing}: the Docker engine did not answer: {said}", fix=_engine_fix(said)
+        ) from error
+
+
+def _root_cause(error: BaseException) -> str:
+    """The innermost message: requests and urllib3 wrap what the socket said in several layers."""
+    seen = error
+    while True:
+        inner = (
+            seen.__cause__
+            or seen.__context__
+            or next((a for a in seen.args if isinstance(a, Exception)), None)
+        )
+        if inner is None or inner is seen:
+            return str(seen) or type(seen).__name__
+        seen = inner
+
+
+def _engine_fix(said: str) -> str:
+    low = said.lower()
+    if "permission denied" in low:
+        return "add the user to the group docker there (`sudo usermod -aG docker USER`), then connect again."
+    if "not found" in low and "docker" in low and "container" not in low and "image" not in low:
+        return "install Docker on the host, and see that `docker` is on the PATH of a non-interactive shell."
+    if "no such container" in low or "is not running" in low:
+        return "start it again with `fab deploy`."
+    if "no space left" in low:
+        return "free disk space where Docker keeps its data (`docker system df`)."
+    if "cannot connect" in low or "did not answer" in low or "closed" in low or "daemon" in low:
+        return "start Docker on the host (`sudo systemctl start docker`)."
+    return ""
