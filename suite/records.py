@@ -286,6 +286,7 @@ class LaunchOutcome:
     started_at: float = 0.0
     commands: dict[str, str] = field(default_factory=dict)  # host -> the command as it was run
     digests: dict[str, str] = field(default_factory=dict)  # file -> SHA-256
+    output_folder: str = ""  # where the ranks wrote, on their hosts
 
 
 @dataclass(frozen=True)

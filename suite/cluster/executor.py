@@ -104,6 +104,7 @@ def judge(
         started_at=started_at,
         commands=commands,
         digests=digests(folder),
+        output_folder=spec.output_folder,
     )
 
 

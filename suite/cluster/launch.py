@@ -1,0 +1,310 @@
+"""Launches on the hosts of a cluster, inside the containers that ``deploy`` started.
+
+Every program started in a container holds a lease: its standard input, kept open over the host's SSH session.
+When the controller closes it, or dies, or loses the network, the supervisor inside ends every rank. After a
+failure the containers are restarted, which kills whatever is left for certain.
+"""
+
+from __future__ import annotations
+
+import queue
+import secrets
+import shlex
+import signal
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from suite import codec, console
+from suite.cluster.archive import File
+from suite.cluster.attached import Attached
+from suite.cluster.engine import Engine
+from suite.cluster.executor import LauncherResult, judge
+from suite.cluster.fanout import fan_out, results
+from suite.console import printable
+from suite.errors import HostError, LaunchError, SuiteError
+from suite.launcher import GRACE_SECONDS, SPEC_FILE, host_commands, mpi_major, supervised
+from suite.paths import is_launch_file, write_new
+from suite.records import HostProbe, LaunchOutcome, LaunchSpec, to_json
+
+LAUNCHES_FOLDER = "/var/lib/suite/launches"
+PYTHON = "python3"
+PROBE_SECONDS = 120.0
+PUT_SECONDS = 30.0
+FETCH_SECONDS = 60.0
+RESTART_SECONDS = 30.0
+# What the others may still say after the first launcher failed, before they are ended.
+LAST_WORDS_SECONDS = 3.0
+# The supervisor needs 3 s from the end of its lease to the last SIGKILL.
+END_SECONDS = 6.0
+# The supervisors' own deadline comes first; this is for when they, or their host, do not answer.
+SLACK_SECONDS = 4.0
+MAX_FETCH_BYTES = 512 << 20
+_SLICE_SECONDS = 0.5
+
+
+@dataclass
+class _Running:
+    """The launchers of one launch and what became of them."""
+
+    programs: dict[str, Attached] = field(default_factory=dict)
+    ended: dict[str, LauncherResult] = field(default_factory=dict)
+    events: queue.SimpleQueue[tuple[str, int | None]] = field(default_factory=queue.SimpleQueue)
+
+
+class ClusterExecutor:
+    """Runs launches in the deployed containers.
+
+    Args:
+        engines: a connected engine per host, by name, in the plan's order.
+        containers: the deployed container of each host.
+        hosts: the plan's hosts.
+        ports: first and last rendezvous port.
+        restart: kills all that runs in a host's container and starts it afresh, in-container sshd included.
+    """
+
+    def __init__(
+        self,
+        engines: Mapping[str, Engine],
+        containers: Mapping[str, str],
+        *,
+        run: str,
+        ports: tuple[int, int],
+        restart: Callable[[Engine], None],
+    ) -> None:
+        self._engines = dict(engines)
+        self._containers = dict(containers)
+        self._run = run
+        self._ports = ports
+        self._restart = restart
+        self._next_port = ports[0]
+        self._mpi_major = 5
+
+    def probe(self) -> tuple[HostProbe, ...]:
+        """Ask a worker process on every host, in parallel, what it can do."""
+
+        def ask(engine: Engine) -> HostProbe:
+            words = [PYTHON, "-m", "suite.worker", "probe", "--host", engine.name]
+            done = engine.exec_run(self._containers[engine.name], words, timeout=PROBE_SECONDS)
+            if not done.ok:
+                raise HostError(engine.name, f"the worker's probe failed: {printable(done.complaint)}")
+            return codec.decode(done.stdout, HostProbe, f"{engine.name}: probe")
+
+        engines = list(self._engines.values())
+        found = tuple(results(fan_out(engines, ask, PROBE_SECONDS + 10), "the probe").values())
+        if found:
+            self._mpi_major = mpi_major(found[0].mpi)
+        return found
+
+    def output_folder(self, launch: str) -> str:
+        """A folder of the container's volume; it stays until ``stop``, so that ``collect`` can come again.
+
+        A new one for every try: what an interrupted try left must not be taken for this one's.
+        """
+        return f"{LAUNCHES_FOLDER}/{self._run}/{launch}.{secrets.token_hex(4)}"
+
+    def master_port(self) -> int:
+        """The next port of the cluster's range that nobody listens on at the first host.
+
+        Raises:
+            LaunchError: the whole range is taken.
+        """
+        name, engine = next(iter(self._engines.items()))
+        try:
+            shown = engine.exec_run(
+                self._containers[name], ["cat", "/proc/net/tcp", "/proc/net/tcp6"], timeout=PUT_SECONDS
+            )
+            taken = ports_in_use(shown.stdout.decode(errors="replace"))
+        except HostError:
+            taken = set()  # the launch itself will say what is wrong with the host
+        first, last = self._ports
+        for _ in range(last - first + 1):
+            port = self._next_port
+            self._next_port = first if port >= last else port + 1
+            if port not in taken:
+                return port
+        raise LaunchError(
+            f"{name}: every port from {first} to {last} is taken.",
+            fix="free some, or give the cluster file another range (ports).",
+        )
+
+    def launch(self, spec: LaunchSpec, folder: Path) -> LaunchOutcome:
+        """See ``Executor.launch``."""
+        started_at, start = time.time(), time.monotonic()
+        engines = [self._engines[host.name] for host in spec.hosts]
+        commands = host_commands(spec, python=PYTHON, mpi_major=self._mpi_major)
+        running = _Running()
+        interrupted = False
+        try:
+            self._start(spec, engines, commands, running)
+            self._wait(spec, running)
+        except KeyboardInterrupt:
+            interrupted = True
+        with _deaf_to_interrupts():
+            self._end(running, "interrupt" if interrupted else "")
+            wall = time.monotonic() - start
+            self._fetch(spec, engines, running, folder)
+            outcome = judge(
+                spec,
+                folder,
+                list(running.ended.values()),
+                wall_seconds=wall,
+                started_at=started_at,
+                commands={host: shlex.join(words) for host, words in commands.items()},
+            )
+            if outcome.status != "ok":
+                self._sweep(engines)
+        if interrupted:
+            raise KeyboardInterrupt
+        return outcome
+
+    # One launch, step by step
+
+    def _start(
+        self, spec: LaunchSpec, engines: list[Engine], commands: dict[str, list[str]], running: _Running
+    ) -> None:
+        """Put every host's copy of the specification there, then start the launchers, all hosts at once."""
+
+        def begin(engine: Engine) -> None:
+            text = to_json(replace(spec, host=engine.name)).encode()
+            container = self._containers[engine.name]
+            engine.put(container, spec.output_folder, {SPEC_FILE: File(text)})
+
+        def attach(engine: Engine) -> Attached | None:
+            if engine.name not in commands:
+                return None
+            words = supervised(commands[engine.name], spec.deadline_seconds, python=PYTHON, lease=True)
+            return engine.exec_attached(self._containers[engine.name], words)
+
+        for name, answer in fan_out(engines, begin, PUT_SECONDS).items():
+            if isinstance(answer, Exception):
+                running.ended[name] = _lost(name, answer)
+        if running.ended:
+            return
+        for name, program in fan_out(engines, attach, PUT_SECONDS).items():
+            if isinstance(program, Exception):
+                running.ended[name] = _lost(name, program)
+            elif program is not None:
+                running.programs[name] = program
+                threading.Thread(target=_watch, args=(name, program, running.events), daemon=True).start()
+
+    def _wait(self, spec: LaunchSpec, running: _Running) -> None:
+        """Until every launcher has ended, or one failed and the others had their last words, or time is up."""
+        deadline = time.monotonic() + spec.deadline_seconds + GRACE_SECONDS + SLACK_SECONDS
+        if running.ended:
+            deadline = 0.0
+        while len(running.ended) < len(running.programs):
+            left = deadline - time.monotonic()
+            if left <= 0:
+                return
+            try:
+                name, code = running.events.get(timeout=min(left, _SLICE_SECONDS))
+            except queue.Empty:
+                continue
+            ended_by = {None: "connection lost", 124: "deadline"}.get(code, "")
+            running.ended[name] = self._result(running, name, code, ended_by)
+            if code != 0:
+                deadline = min(deadline, time.monotonic() + LAST_WORDS_SECONDS)
+
+    def _end(self, running: _Running, reason: str) -> None:
+        """End the leases of those that still run, and wait for their supervisors to finish."""
+        left = {name: p for name, p in running.programs.items() if name not in running.ended}
+        failed = any(result.code != 0 for result in running.ended.values())
+        for program in left.values():
+            program.close_input()
+        until = time.monotonic() + END_SECONDS
+        for name, program in left.items():
+            program.wait_output(max(0.0, until - time.monotonic()))
+            code = None
+            if program.ended:
+                try:
+                    code = program.wait(0)
+                except ConnectionError:
+                    code = None
+            ended_by = reason or ("another host" if failed else "deadline")
+            running.ended[name] = self._result(running, name, code, ended_by)
+        for program in running.programs.values():
+            program.close()
+
+    @staticmethod
+    def _result(running: _Running, name: str, code: int | None, ended_by: str) -> LauncherResult:
+        output = "\n".join(line for _, line in running.programs[name].lines)
+        return LauncherResult(name, code, output, ended_by, len(running.ended))
+
+    def _fetch(self, spec: LaunchSpec, engines: list[Engine], running: _Running, folder: Path) -> None:
+        """Bring every host's records and logs here; a host that cannot be asked is noted, not raised."""
+
+        def fetch(engine: Engine) -> dict[str, bytes]:
+            return engine.fetch(
+                self._containers[engine.name],
+                spec.output_folder,
+                limit_bytes=MAX_FETCH_BYTES,
+                wanted=is_launch_file,
+                timeout=FETCH_SECONDS,
+            )
+
+        for result in running.ended.values():
+            (folder / f"launcher-{result.host}.log").write_text(result.output)
+        reachable = [e for e in engines if running.ended.get(e.name, _FINE).ended_by != "connection lost"]
+        for name, files in fan_out(reachable, fetch, FETCH_SECONDS + 10).items():
+            if isinstance(files, Exception):
+                running.ended[name] = _lost(name, files)
+                continue
+            for file, data in files.items():
+                if not (folder / file).exists():  # no host may replace what another one said
+                    write_new(folder / file, data)
+
+    def _sweep(self, engines: list[Engine]) -> None:
+        for name, answer in fan_out(engines, self._restart, RESTART_SECONDS).items():
+            if isinstance(answer, Exception):
+                console.say(f"       {name}: the container could not be restarted: {answer}")
+
+    def close(self) -> None:
+        """The engines belong to the caller; nothing is held here."""
+
+
+_FINE = LauncherResult("", 0)
+
+
+def _lost(name: str, error: Exception) -> LauncherResult:
+    message = error.message if isinstance(error, SuiteError) else str(error)
+    return LauncherResult(name, None, message, "connection lost", 0)
+
+
+def _watch(name: str, program: Attached, events: queue.SimpleQueue[tuple[str, int | None]]) -> None:
+    program.wait_output(None)
+    try:
+        events.put((name, program.wait(0)))
+    except ConnectionError:
+        events.put((name, None))
+
+
+def ports_in_use(table: str) -> set[int]:
+    """Local ports in ``/proc/net/tcp`` and ``tcp6``, whatever state their connection is in."""
+    found = set()
+    for line in table.splitlines():
+        fields = line.split()
+        if len(fields) > 3 and fields[0].endswith(":"):
+            found.add(int(fields[1].rpartition(":")[2], 16))
+    return found
+
+
+@contextmanager
+def _deaf_to_interrupts() -> Iterator[None]:
+    """Clean up undisturbed: it takes some seconds at most, and a second Ctrl-C would leave ranks behind."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def note(_number: int, _frame: object) -> None:
+        console.say("Ending the ranks; a few seconds ...")
+
+    earlier = {number: signal.signal(number, note) for number in (signal.SIGINT, signal.SIGTERM)}
+    try:
+        yield
+    finally:
+        for number, handler in earlier.items():
+            signal.signal(number, handler)
