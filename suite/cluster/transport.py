@@ -24,7 +24,7 @@ import requests.adapters
 import urllib3
 import urllib3.connection
 
-BASE_URL = "http://engine"  # never resolved: every request is mounted on the adapter below
+BASE_URL = "http://engine:2375"  # never resolved: every request is mounted on the adapter below
 DIAL = "docker system dial-stdio"
 OLDEST_API = "1.41"  # Docker 20.10
 # Idle connections kept per host. sshd allows ten sessions per connection by default, and a launch holds one.
