@@ -2,6 +2,8 @@
 
 Nothing here assumes normal data; the signed-rank procedures assume that the paired differences are
 symmetric about their centre, which holds for the difference of two launches whose noise has the same shape.
+Where one arm's launches are skewed and several times wider than the other's, the centre is not the ratio of
+medians any more: by half a percent for exponential launch noise of 4.5% against 0.5%.
 
 * Median: the binomial interval from order statistics (e.g. Conover, Practical Nonparametric Statistics, 3.2).
 * Centre of paired differences: Hodges & Lehmann 1963, the median of the Walsh averages (d_i + d_j)/2, i ≤ j;
@@ -29,7 +31,7 @@ from scipy import special  # not scipy.stats, whose import alone takes most of a
 Floats = NDArray[np.float64]
 
 MIN_LAUNCHES = 6  # 2·2⁻⁶ is the first two-sided probability below 5%
-SEQUENTIAL_LEVEL = 0.8  # 0.05 → 0.04; found by simulation, see the module's text
+SEQUENTIAL_LEVEL = 0.75  # 0.05 → 0.0375; found by simulation, see the module's text
 EXACT_LIMIT = 500  # above, the normal approximation of the signed-rank distribution is used
 BOOTSTRAP_RESAMPLES = 2000
 _CHUNK = 4_000_000  # Walsh averages held at a time: 32 MB

@@ -58,7 +58,7 @@ def minimum_blocks(family: int, min_blocks: int = MIN_BLOCKS, alpha: float = 0.0
     """Blocks below which Holm could reject nothing in a family of that many pairs, at least ``min_blocks``.
 
     The smallest p of n blocks is 2^(1−n), over ``SEQUENTIAL_LEVEL``, times the family: 8 blocks are enough
-    for 5 pairs, 9 for 10.
+    for 4 pairs, 9 for 9.
     """
     blocks = min_blocks
     while family * statistics.smallest_p(blocks, sequential=True) >= alpha:
