@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from suite import codec, paths
+from suite.campaign import Campaign, locked
+from suite.campaign_progress import Announcer
+from suite.errors import Interrupted, UsageError
+from suite.options import RunOptions, make_plan
+from suite.paths import RunPaths
+from suite.plan import SINGLE_ARM, Plan
+from suite.records import HostSlots, LaunchSpec, Manifest
+from tests.support.fake_executor import FakeExecutor
+
+HOSTS = (HostSlots("h1", "198.18.0.11"), HostSlots("h2", "198.18.0.12"))
+TWICE = {"gloo": 0.010, "mpi": 0.020, SINGLE_ARM: 0.005, "aa": 0.010}
+
+
+def a_plan(**options: str) -> Plan:
+    options = {"seed": "5", "backend": "gloo,mpi", **options}
+    plan = make_plan(RunOptions(**options), cluster="lab", hosts=HOSTS, distinct_hosts=True)  # type: ignore[arg-type]
+    return replace(plan, run="20260101T000000Z-test")
+
+
+class Sitting:
+    """One sitting of a campaign in a folder of its own, which may follow an earlier one."""
+
+    def __init__(self, folder: Path, plan: Plan, executor: FakeExecutor) -> None:
+        self.run = RunPaths(folder / plan.run)
+        self.said: list[str] = []
+        if not self.run.plan.exists():
+            paths.write_new(self.run.plan, codec.encode(plan))
+        self._plan = plan
+        self._executor = executor
+
+    def execute(self) -> Manifest:
+        new = Manifest(self._plan.run, "lab", "2026-01-01T00:00:00Z", "0", "c", False, "", HOSTS)
+        manifest = codec.read(self.run.manifest, Manifest) if self.run.manifest.exists() else new
+        return Campaign(self._plan, self._executor, self.run, manifest, Announcer(self.said.append)).execute()
+
+    @property
+    def ledger(self) -> Manifest:
+        return codec.read(self.run.manifest, Manifest)
+
+
+def kinds(manifest: Manifest) -> Counter[tuple[str, str]]:
+    return Counter((o.kind, o.arm) for o in manifest.launches)
+
+
+def test_a_quick_run_has_one_pilot_and_three_blocks_of_each_arm(tmp_path: Path) -> None:
+    manifest = Sitting(tmp_path, a_plan(), FakeExecutor(TWICE)).execute()
+    assert kinds(manifest) == {
+        ("pilot", "gloo"): 1,
+        ("pilot", "mpi"): 1,
+        ("train", "gloo"): 3,
+        ("train", "mpi"): 3,
+        ("single", SINGLE_ARM): 3,
+    }
+    assert manifest.stop_reason == "plan"
+    assert [o.index for o in manifest.launches] == list(range(1, 12))
+
+
+def test_a_standard_run_stops_at_its_target_and_not_before_eight_blocks(tmp_path: Path) -> None:
+    manifest = Sitting(tmp_path, a_plan(plan="standard"), FakeExecutor(TWICE, spread=0.001)).execute()
+    assert manifest.stop_reason == "target"
+    assert kinds(manifest)["train", "gloo"] == 8
+    assert kinds(manifest)["pilot", "mpi"] == 2
+
+
+def test_a_standard_run_of_noisy_launches_goes_on_to_thirty_blocks(tmp_path: Path) -> None:
+    manifest = Sitting(tmp_path, a_plan(plan="standard"), FakeExecutor(TWICE, spread=0.2)).execute()
+    assert manifest.stop_reason == "plan"
+    assert kinds(manifest)["train", "mpi"] == 30
+
+
+def test_warmup_and_steps_are_the_same_for_every_arm(tmp_path: Path) -> None:
+    executor = FakeExecutor(TWICE)
+    Sitting(tmp_path, a_plan(plan="standard", blocks="2"), executor).execute()
+    counts = {(s.warmup_steps, s.steps) for s in executor.specs if s.kind == "train"}
+    assert len(counts) == 1
+    warmup, steps = counts.pop()
+    assert warmup >= 10
+    assert 20 <= steps <= 2000
+
+
+def test_an_unavailable_backend_costs_no_launch_and_is_in_the_ledger(tmp_path: Path) -> None:
+    plan = a_plan(backend="all")
+    manifest = Sitting(tmp_path, plan, FakeExecutor(TWICE)).execute()
+    assert manifest.unavailable == {"nccl": "no CUDA device on h1, h2"}
+    assert {o.arm for o in manifest.launches} == {"gloo", "mpi", SINGLE_ARM}
+
+
+def test_a_failed_launch_leaves_an_incomplete_block_and_the_others_go_on(tmp_path: Path) -> None:
+    def fail(spec: LaunchSpec) -> str | None:
+        return "boom" if (spec.arm.name, spec.block, spec.kind) == ("mpi", 1, "train") else None
+
+    sitting = Sitting(tmp_path, a_plan(), FakeExecutor(TWICE, fail=fail))
+    manifest = sitting.execute()
+    failed = [o for o in manifest.launches if o.status == "failed"]
+    assert [(o.arm, o.block) for o in failed] == [("mpi", 1)]
+    assert kinds(manifest)["train", "mpi"] == 3, "a failed launch is neither repeated nor does it end the arm"
+    assert any("boom" in line and "h2" in line and "rank 1" in line for line in sitting.said)
+
+
+def test_an_arm_that_always_fails_is_given_up_after_two_launches(tmp_path: Path) -> None:
+    executor = FakeExecutor(TWICE, fail=lambda spec: "boom" if spec.arm.name == "mpi" else None)
+    manifest = Sitting(tmp_path, a_plan(blocks="6"), executor).execute()
+    assert sum(1 for o in manifest.launches if o.arm == "mpi") == 2
+    assert kinds(manifest)["train", "gloo"] == 6
+
+
+@pytest.mark.parametrize("at", [1, 4, 7])
+def test_an_interrupted_run_is_saved_and_resumed_with_exactly_what_is_missing(tmp_path: Path, at: int) -> None:
+    def interrupt(spec: LaunchSpec) -> None:
+        if spec.index == at:
+            raise KeyboardInterrupt
+
+    plan = a_plan(plan="standard", blocks="3")
+    whole = Sitting(tmp_path / "whole", plan, FakeExecutor(TWICE)).execute()
+    first = Sitting(tmp_path / "cut", plan, FakeExecutor(TWICE, before=interrupt))
+    with pytest.raises(Interrupted) as caught:
+        first.execute()
+    assert caught.value.exit_code == 130
+    assert first.ledger.stop_reason == "interrupted"
+    assert len(first.ledger.launches) == at - 1
+    assert not [p for p in first.run.launches.iterdir() if p.name.startswith(".")], "no half launch is left"
+    second = FakeExecutor(TWICE)
+    done = Sitting(tmp_path / "cut", plan, second).execute()
+    assert len(second.specs) == len(whole.launches) - (at - 1)
+    assert [(o.kind, o.arm, o.block) for o in done.launches] == [(o.kind, o.arm, o.block) for o in whole.launches]
+    assert done.stop_reason == "plan"
+
+
+def test_a_finished_run_resumed_runs_nothing_and_keeps_its_reason(tmp_path: Path) -> None:
+    plan = a_plan(plan="standard")
+    first = Sitting(tmp_path, plan, FakeExecutor(TWICE, spread=0.001)).execute()
+    executor = FakeExecutor(TWICE)
+    again = Sitting(tmp_path, plan, executor).execute()
+    assert executor.specs == []
+    assert (again.stop_reason, again.launches) == (first.stop_reason, first.launches)
+
+
+def test_a_budget_ends_the_run_after_the_launches_in_flight(tmp_path: Path) -> None:
+    plan = replace(a_plan(plan="standard"), budget_seconds=1e-9)
+    manifest = Sitting(tmp_path, plan, FakeExecutor(TWICE)).execute()
+    assert manifest.stop_reason == "budget"
+    assert manifest.launches == ()
+
+
+def test_the_article_protocol_runs_once_per_arm_beside_a_standard_run(tmp_path: Path) -> None:
+    executor = FakeExecutor(TWICE)
+    manifest = Sitting(tmp_path, a_plan(plan="article", blocks="2"), executor).execute()
+    assert kinds(manifest)["article", "gloo"] == kinds(manifest)["article", "mpi"] == 1
+    assert kinds(manifest)["train", "gloo"] == 2
+    article = next(s for s in executor.specs if s.kind == "article")
+    assert (article.steps, article.warmup_steps, article.equivalence_steps) == (10, 0, 0)
+
+
+def test_two_processes_cannot_hold_the_same_run(tmp_path: Path) -> None:
+    run = RunPaths(tmp_path / "r")
+    with locked(run), pytest.raises(UsageError, match="in use"), locked(RunPaths(tmp_path / "r")):
+        pass
+    with locked(run):
+        pass
