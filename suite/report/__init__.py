@@ -81,4 +81,20 @@ def write_all(run: RunPaths) -> Summary:
     paths.replace(run.summary, codec.encode(summary, indent=1))
     paths.replace(run.report_markdown, render(summary, data, "markdown"))
     paths.replace(run.tables_csv, render(summary, data, "csv"))
+    paths.replace(run.report_html, render(summary, data, "html"))
+    write_plots(run, summary, data)
     return summary
+
+
+def write_plots(run: RunPaths, summary: Summary, data: RunData | None) -> None:
+    """Write every chart as an SVG file of its own; charts of an earlier summary that are no more are removed."""
+    from suite import paths  # noqa: PLC0415
+    from suite.report import html  # noqa: PLC0415
+
+    charts = html.all_charts(summary, data)
+    for chart in charts:
+        paths.replace(run.plots / f"{chart.name}.svg", html.standalone(chart))
+    wanted = {f"{chart.name}.svg" for chart in charts}
+    for path in run.plots.glob("*.svg"):
+        if path.name not in wanted:
+            path.unlink()

@@ -16,19 +16,24 @@ from suite.plan import AA_ARM
 from suite.report import format as fmt
 from suite.summary import PairResult, Row, Summary
 
+Key = float | int | str | None
 STATUS_WORDS = {"unavailable": "not run", "failed": "failed", "invalid": "invalid"}
 EXPLORATORY_BELOW = 6  # blocks; fewer give no interval
 
 
 @dataclass(frozen=True)
 class Line:
-    """One row of a table: a cell per column; ``reason`` replaces the cells from ``reason_from`` on."""
+    """One row of a table: a cell per column; ``reason`` replaces the cells from ``reason_from`` on.
+
+    ``keys`` are what cells sort by, None where there is nothing to sort; formats that do not sort ignore them.
+    """
 
     cells: tuple[str, ...]
     status: str = "ok"
     reason: str | None = None
     reason_from: int = 0
     best: bool = False
+    keys: tuple[Key, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -106,10 +111,14 @@ def _comparison_line(row: Row) -> Line:
     if free_running_differs(row):
         step += f" (free-running {fmt.time(row.free_running_seconds)})"
     cells = (row.arm, step, fmt.time(row.step_seconds.p95 if row.step_seconds else None), fmt.share(row.exposed_share))
+    median = row.step_seconds.median if row.step_seconds else None
+    keys: tuple[Key, ...] = (row.arm, median, row.step_seconds.p95 if row.step_seconds else None, row.exposed_share)
     if row.status != "ok":
         reason = f"{STATUS_WORDS.get(row.status, row.status)}: {row.reason or 'no reason recorded'}"
-        return Line((*cells, "", ""), row.status, reason, 4)
-    return Line((*cells, ratio_cell(row), equivalence_cell(row)), best=is_fastest(row))
+        return Line((*cells, "", ""), row.status, reason, 4, keys=keys)
+    ratio = row.ratio_to_fastest.estimate if row.ratio_to_fastest else None
+    keys = (*keys, ratio, row.equivalence.status)
+    return Line((*cells, ratio_cell(row), equivalence_cell(row)), best=is_fastest(row), keys=keys)
 
 
 def is_fastest(row: Row) -> bool:
@@ -180,26 +189,47 @@ def _row_warnings(rows: Sequence[Row]) -> list[str]:
     ]
 
 
-Column = tuple[str, Callable[[Row], str]]
+@dataclass(frozen=True)
+class Column:
+    """One column of the details: a row's value, and how it is printed where it is not just that value."""
+
+    name: str
+    value: Callable[[Row], float | int | None]
+    form: Callable[[float], str]
+    cell: Callable[[Row], str] | None = None
+
+    def text(self, row: Row) -> str:
+        """The printed cell."""
+        if self.cell is not None:
+            return self.cell(row)
+        value = self.value(row)
+        return fmt.NONE if value is None else self.form(value)
+
+
+def _exposed_median(row: Row) -> float | None:
+    exposed = row.exposed_communication_seconds
+    return None if exposed is None else exposed.median
+
+
 SPREAD: tuple[Column, ...] = (
-    ("launches", lambda r: f"{r.launches.valid}/{r.launches.attempted}"),
-    ("p99", lambda r: fmt.time(r.step_seconds.p99 if r.step_seconds else None)),
-    ("CV between launches", lambda r: fmt.share(r.between_launch_cv)),
-    ("IQR within launch", lambda r: fmt.time(r.within_launch_iqr_seconds)),
-    ("outliers", lambda r: fmt.NONE if r.outliers is None else str(r.outliers)),
-    ("rank skew", lambda r: fmt.time(r.skew_seconds)),
-    ("samples/s", lambda r: fmt.rate(r.samples_per_second)),
-    ("published protocol", lambda r: fmt.time(r.article_seconds)),
+    Column("launches", lambda r: r.launches.valid, str, lambda r: f"{r.launches.valid}/{r.launches.attempted}"),
+    Column("p99", lambda r: r.step_seconds.p99 if r.step_seconds else None, fmt.time),
+    Column("CV between launches", lambda r: r.between_launch_cv, fmt.share),
+    Column("IQR within launch", lambda r: r.within_launch_iqr_seconds, fmt.time),
+    Column("outliers", lambda r: r.outliers, str),
+    Column("rank skew", lambda r: r.skew_seconds, fmt.time),
+    Column("samples/s", lambda r: r.samples_per_second, fmt.rate),
+    Column("published protocol", lambda r: r.article_seconds, fmt.time),
 )
 TIME: tuple[Column, ...] = (
-    ("compute", lambda r: fmt.time(r.compute_seconds)),
-    ("exposed comm (95% CI)", lambda r: fmt.estimate(r.exposed_communication_seconds)),
-    ("all-reduce alone", lambda r: fmt.time(r.communication_seconds)),
-    ("hidden", lambda r: fmt.share(r.hidden_share)),
-    ("one process", lambda r: fmt.time(r.single_process_seconds)),
-    ("efficiency", lambda r: fmt.share(r.weak_scaling_efficiency)),
-    ("busbw", lambda r: fmt.bandwidth(r.busbw_bytes_per_second)),
-    ("of link", lambda r: fmt.share(r.link_fraction)),
+    Column("compute", lambda r: r.compute_seconds, fmt.time),
+    Column("exposed comm (95% CI)", _exposed_median, fmt.time, lambda r: fmt.estimate(r.exposed_communication_seconds)),
+    Column("all-reduce alone", lambda r: r.communication_seconds, fmt.time),
+    Column("hidden", lambda r: r.hidden_share, fmt.share),
+    Column("one process", lambda r: r.single_process_seconds, fmt.time),
+    Column("efficiency", lambda r: r.weak_scaling_efficiency, fmt.share),
+    Column("busbw", lambda r: r.busbw_bytes_per_second, fmt.bandwidth),
+    Column("of link", lambda r: r.link_fraction, fmt.share),
 )
 
 
@@ -208,9 +238,16 @@ def details_tables(rows: Sequence[Row]) -> tuple[Table, ...]:
     measured = [row for row in rows if row.step_seconds is not None or row.article_seconds is not None]
     found = []
     for heading, columns in (("spread and throughput", SPREAD), ("where the time goes", TIME)):
-        kept = [(name, cell) for name, cell in columns if any(cell(row) != fmt.NONE for row in measured)]
-        names = ("backend", *(name for name, _ in kept))
-        lines = tuple(Line((row.arm, *(cell(row) for _, cell in kept)), row.status) for row in measured)
+        kept = [column for column in columns if any(column.value(row) is not None for row in measured)]
+        names = ("backend", *(column.name for column in kept))
+        lines = tuple(
+            Line(
+                (row.arm, *(column.text(row) for column in kept)),
+                row.status,
+                keys=(row.arm, *(column.value(row) for column in kept)),
+            )
+            for row in measured
+        )
         if kept and lines:
             found.append(Table(heading, names, lines, numeric=frozenset(range(1, len(names)))))
     return tuple(found)
