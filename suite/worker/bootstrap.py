@@ -91,9 +91,7 @@ def install_excepthook(recorder: Recorder) -> None:
         end(recorder, one_line(error), 1, fix=getattr(error, "fix", ""), secondary=is_secondary(error))
 
     sys.excepthook = leave
-    threading.excepthook = lambda args: leave(
-        args.exc_type, args.exc_value or args.exc_type(), args.exc_traceback
-    )
+    threading.excepthook = lambda args: leave(args.exc_type, args.exc_value or args.exc_type(), args.exc_traceback)
 
 
 def end(recorder: Recorder, cause: str, code: int, *, fix: str = "", secondary: bool = False) -> None:
@@ -140,9 +138,7 @@ def _guard(recorder: Recorder, deadline: float, main_thread: int | None) -> None
 def _position(thread: int | None) -> tuple[str, bool]:
     """Where the main thread is: the suite's innermost line, and whether it waits inside torch or MPI."""
     frame: FrameType | None = sys._current_frames().get(thread or 0)
-    in_torch = frame is not None and any(
-        part in frame.f_code.co_filename for part in ("/torch/", "/mpi4py/")
-    )
+    in_torch = frame is not None and any(part in frame.f_code.co_filename for part in ("/torch/", "/mpi4py/"))
     while frame is not None:
         if "/suite/" in frame.f_code.co_filename:
             name = Path(frame.f_code.co_filename).name

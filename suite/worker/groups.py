@@ -36,9 +36,7 @@ class Groups:
         RuntimeError: a peer did not come.
     """
 
-    def __init__(
-        self, backend: str, rank: int, world_size: int, device: Device, deadline_seconds: float
-    ) -> None:
+    def __init__(self, backend: str, rank: int, world_size: int, device: Device, deadline_seconds: float) -> None:
         reason = missing_backend(backend)
         if reason:
             raise LaunchError(f"{backend}: {reason}.", fix="use an image that has this backend.")

@@ -7,15 +7,19 @@ import dataclasses
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
+from suite.errors import LaunchError
 from suite.records import LaunchSpec, StepSamples, WorkloadFacts
 from suite.worker import sanity
+from suite.worker.article import published_mean
 from suite.worker.device import Device, make_device
 from suite.worker.equivalence import run_gate
 from suite.worker.faults import faulty_loss, injected
 from suite.worker.groups import Groups
 from suite.worker.identity import Identity, device_index, own_slots
+from suite.worker.link import measure_links
 from suite.worker.recorder import Recorder
 from suite.worker.steps import Trainee, bucket_sizes, distributed, free_steps, plain, timed_steps
+from suite.worker.timing import bucket_all_reduces, sweep
 from suite.worker.workloads import Workload, build
 
 NOSYNC_WARMUP = 3
@@ -57,6 +61,13 @@ def run_launch(spec: LaunchSpec, identity: Identity, recorder: Recorder) -> None
     recorder.enter("setup")
     if spec.kind in ("train", "pilot"):
         _train(context, groups)
+    elif spec.kind == "collectives":
+        _collectives(context, groups)
+    else:
+        _article(context, groups)
+    if spec.kind in ("pilot", "collectives"):
+        recorder.enter("links")
+        recorder.add_collectives(measure_links(groups))
     recorder.enter("finish")
     groups.close()
     recorder.succeed()
@@ -116,6 +127,23 @@ def _train(context: Context, groups: Groups) -> None:
             f"DDP's buckets hold {sum(buckets)} bytes, the gradients {workload.gradient_bytes}: "
             "some parameters got no gradient, or were reduced twice."
         )
+    if spec.kind == "train" and spec.allreduce_repeats:
+        recorder.add_collectives(bucket_all_reduces(groups, buckets, spec.allreduce_repeats))
+
+
+def _collectives(context: Context, groups: Groups) -> None:
+    if context.spec.sweep is None:
+        raise LaunchError("A collectives launch needs a sweep, and its description has none.")
+    context.recorder.enter("measure")
+    context.recorder.add_collectives(sweep(groups, context.spec.sweep))
+
+
+def _article(context: Context, groups: Groups) -> None:
+    workload = context.workload()
+    trainee = distributed(workload, groups, context.spec.arm.ddp)
+    context.recorder.enter("measure")
+    groups.barrier()
+    context.recorder.keep(facts=_facts(workload, ()), article_seconds=published_mean(trainee))
 
 
 def _without_sync(trainee: Trainee, groups: Groups, steps: int) -> StepSamples:

@@ -6,11 +6,12 @@ import dataclasses
 import math
 import threading
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 from suite import paths
-from suite.records import Failure, LaunchSpec, RankRecord, to_json
+from suite.records import CollectiveSamples, Failure, LaunchSpec, RankRecord, to_json
 from suite.worker.identity import Identity
 
 LOG_TAIL_LINES = 25
@@ -69,6 +70,11 @@ class Recorder:
         clean = {k: None if isinstance(v, float) and not math.isfinite(v) else v for k, v in facts.items()}
         self.keep(environment={**self._record.environment, **clean})
 
+    def add_collectives(self, samples: Iterable[CollectiveSamples]) -> None:
+        """Add samples one by one as they come, so that a launch that fails keeps those it has."""
+        for sample in samples:
+            self.keep(collectives=(*self._record.collectives, sample))
+
     def warn(self, text: str) -> None:
         """Add a warning, once."""
         with self._lock:
@@ -105,9 +111,7 @@ class Recorder:
             if self._written:
                 return
             marks = {**self._marks, "total": time.perf_counter() - self._began}
-            record = dataclasses.replace(
-                self._record, marks=marks, warnings=tuple(self._warnings), failure=failure
-            )
+            record = dataclasses.replace(self._record, marks=marks, warnings=tuple(self._warnings), failure=failure)
             paths.write_new(self.record_path, to_json(record) + "\n")
             self._record = record
             self._written = True

@@ -113,7 +113,5 @@ def _oversubscription(places: list[Place]) -> list[str]:
         threads = sum(place.threads for place in ranks)
         cpus = max(place.cpus for place in ranks)
         if threads > cpus:
-            texts.append(
-                f"{len(ranks)} ranks with {threads} threads on {cpus} cores of {machine}: oversubscribed."
-            )
+            texts.append(f"{len(ranks)} ranks with {threads} threads on {cpus} cores of {machine}: oversubscribed.")
     return texts

@@ -83,9 +83,7 @@ def _build_dataclass(kind: Any, value: Any, where: str) -> Any:
     missing = [
         f.name
         for f in dataclasses.fields(kind)
-        if f.name not in fields
-        and f.default is dataclasses.MISSING
-        and f.default_factory is dataclasses.MISSING
+        if f.name not in fields and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING
     ]
     if missing:
         raise ValueError(f"{prefix}{missing[0]} is missing")
