@@ -58,20 +58,20 @@ def _buckets(launch: LaunchData) -> list[CollectiveTimes]:
 
 
 def link_results(launches: Sequence[LaunchData]) -> tuple[LinkResult, ...]:
-    """B per backend and world size: median over launches of the slowest pair's bandwidth.
+    """B per backend and world size: median over launches of the slowest sender's bandwidth.
 
-    In a launch each sender's bandwidth is size ÷ its median time; the slowest sender's is the launch's, because
-    the slowest link bounds a ring. A size is measured for its own sake: the fastest size counts.
+    A sender's bandwidth is window ÷ median time of its windows. The slowest one is the launch's, because the
+    slowest link bounds a ring.
     """
     found: dict[tuple[str, int], list[float]] = defaultdict(list)
     for launch in launches:
         speeds = [
-            float((t.size_bytes / (np.median(t.ns, axis=1) / 1e9)).min())
+            t.size_bytes / (float(np.median(t.ns)) / 1e9)
             for t in launch.collectives
-            if t.purpose == LINK and t.ns.size
+            if t.purpose == LINK and t.ns.size and t.size_bytes
         ]
         if speeds:
-            found[launch.outcome.backend, launch.outcome.world_size].append(max(speeds))
+            found[launch.outcome.backend, launch.outcome.world_size].append(min(speeds))
     results = []
     for (backend, world_size), values in sorted(found.items()):
         interval = statistics.median_interval(values)

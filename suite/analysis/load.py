@@ -264,17 +264,17 @@ def _joined_collectives(ranks: list[_RankArrays], name: str) -> Iterator[Collect
     """One entry per collective, size and purpose, in the order of the first rank that has it.
 
     The same key may come several times (two buckets of one size): the n-th of one rank meets the n-th of
-    the others. Ranks without samples (receivers of a link measurement) are left out.
+    the others. Links are each sender's own and are not joined.
     """
-    Key = tuple[str, int, str, str, int]
-    entries: dict[Key, list[tuple[int, CollectiveSamples, Nanoseconds]]] = {}
+    entries: dict[tuple[str, int, str, str, int, int], list[tuple[int, CollectiveSamples, Nanoseconds]]] = {}
     for rank, arrays in enumerate(ranks):
         seen: dict[tuple[str, int, str, str], int] = {}
         for sample, ns in arrays.collectives:
             plain = (sample.collective, sample.size_bytes, sample.implementation, sample.purpose)
             seen[plain] = seen.get(plain, 0) + 1
-            entries.setdefault((*plain, seen[plain]), []).append((rank, sample, ns))
-    for (collective, size, implementation, purpose, _), found in entries.items():
+            alone = rank if sample.purpose == "link" else -1
+            entries.setdefault((*plain, seen[plain], alone), []).append((rank, sample, ns))
+    for (collective, size, implementation, purpose, _, _), found in entries.items():
         timed = [(rank, ns) for rank, _, ns in found if ns.size]
         if len({ns.size for _, ns in timed}) > 1:
             raise RecordError(

@@ -200,6 +200,4 @@ def _log_interval(value: float, half_width: float) -> Interval | None:
 
 
 def _scaled(interval: Interval | None, factor: float) -> Interval | None:
-    return (
-        None if interval is None else Interval(interval.low * factor, interval.high * factor, interval.level)
-    )
+    return None if interval is None else Interval(interval.low * factor, interval.high * factor, interval.level)

@@ -71,9 +71,7 @@ class ComputeTime:
         if not self.parameters or parameters <= 0:
             raise ValueError("compute can be scaled only from a known to a positive number of parameters")
         k = parameters / self.parameters
-        interval = self.interval and Interval(
-            self.interval.low * k, self.interval.high * k, self.interval.level
-        )
+        interval = self.interval and Interval(self.interval.low * k, self.interval.high * k, self.interval.level)
         return ComputeTime(self.forward * k, self.backward * k, self.optimizer * k, interval, self.parameters)
 
 
@@ -151,9 +149,7 @@ def predict(
         raise ValueError(f"DDP reduces its gradients by all_reduce, not by {model.collective}")
     buckets = np.asarray(buckets_bytes, dtype=np.float64)
     if buckets.size == 0 or (buckets <= 0).any() or not 0 <= overlap <= 1 or communication_scale < 0:
-        raise ValueError(
-            "needed are buckets of positive sizes, an overlap in [0, 1] and a scale of at least 0"
-        )
+        raise ValueError("needed are buckets of positive sizes, an overlap in [0, 1] and a scale of at least 0")
     extrapolations = _extrapolations(model, compute, buckets, world_size, parameters)
     if world_size == 1:
         total = compute.total

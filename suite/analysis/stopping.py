@@ -144,9 +144,7 @@ def steps_per_launch(components: VarianceComponents, launch_seconds: float, step
         ValueError: a cost is not positive.
     """
     if launch_seconds <= 0 or step_seconds <= 0:
-        raise ValueError(
-            f"costs must be positive, not {launch_seconds} s a launch and {step_seconds} s a step"
-        )
+        raise ValueError(f"costs must be positive, not {launch_seconds} s a launch and {step_seconds} s a step")
     if components.between is None:
         between = ASSUMED_BETWEEN_CV**2
     else:

@@ -136,9 +136,7 @@ def fastest(pairs: Sequence[Pair], medians: Mapping[str, float]) -> str | None:
 
 def against(reference: str, pairs: Sequence[Pair]) -> dict[str, Pair]:
     """The pairs that hold ``reference``, by the other arm, each turned so that ``reference`` is ``b``."""
-    turned = (
-        pair.reversed() if pair.a == reference else pair for pair in pairs if reference in {pair.a, pair.b}
-    )
+    turned = (pair.reversed() if pair.a == reference else pair for pair in pairs if reference in {pair.a, pair.b})
     return {pair.a: pair for pair in turned}
 
 

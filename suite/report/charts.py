@@ -17,6 +17,8 @@ from suite.summary import CollectiveResult, Row, Summary
 
 WIDTH = 560.0
 WIDE = 1140.0
+STRIP = 112.0  # height of one arm's strip
+QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)
 MOST_POINTS = 2400  # of one picture of steps over time; more are drawn as bands
 
 
@@ -79,53 +81,60 @@ def _time_axis(low: float, high: float, wanted: int = 5) -> tuple[list[float], s
 
 
 def distributions(key: str, launches: Sequence[LaunchSteps], arms: Sequence[str]) -> Chart | None:
-    """Step times of every launch: a box per launch, grouped by arm, in the order of the blocks."""
+    """Step times of every launch against their arm's median: a box per launch, in the order of the blocks.
+
+    Relative, because two arms that differ by a factor would each be a flat line on a common scale of seconds.
+    """
     if not launches:
         return None
     series = _series(arms)
-    ordered = sorted(launches, key=lambda x: (series.get(x.arm, 99), x.block))
-    quantiles = [np.quantile(x.steps, (0.05, 0.25, 0.5, 0.75, 0.95)) for x in ordered]
-    low, high = min(q[0] for q in quantiles), max(q[4] for q in quantiles)
-    frame = Frame(WIDTH, 300)
-    margin = (high - low or high) * 0.08
-    ticks, label, unit = _time_axis(max(0.0, low - margin), high + margin)
-    y = Scale(ticks[0], ticks[-1], *frame.y_range)
+    groups = {arm: sorted((x for x in launches if x.arm == arm), key=lambda x: x.block) for arm in series}
+    groups = {arm: mine for arm, mine in groups.items() if mine}
+    centres = {arm: float(np.median([np.median(x.steps) for x in mine])) for arm, mine in groups.items()}
+    quantiles = {x.launch: np.quantile(x.steps, QUANTILES) / centres[x.arm] - 1 for x in launches}
+    reach = max(1e-4, *(float(np.abs(q).max()) for q in quantiles.values()))
+    frame = Frame(WIDTH, 310, bottom=58)
+    ticks = svg.nice_ticks(-reach * 100, reach * 100, 6)
+    y = Scale(ticks[0] / 100, ticks[-1] / 100, *frame.y_range)
     x0, x1 = frame.x_range
-    groups = list(dict.fromkeys(x.arm for x in ordered))
-    slot = (x1 - x0) / (len(ordered) + len(groups))
-    parts = [frame.y_axis(y, ticks, label, f"step time, {unit}")]
-    names = []
-    position = x0 + slot / 2
-    for arm in groups:
-        begin = position
-        for launch, (p5, q1, q2, q3, p95) in zip(ordered, quantiles, strict=True):
-            if launch.arm != arm:
-                continue
-            parts.append(_box(position, min(slot, 26) * 0.72, y, (p5, q1, q2, q3, p95), series[arm], launch))
+    slot = (x1 - x0) / (len(launches) + len(groups))
+    parts = [frame.y_axis(y, [t / 100 for t in ticks], _signed_percent, "step time against the backend's median")]
+    names, position = [], x0 + slot
+    for arm, mine in groups.items():
+        names.append((position + (len(mine) - 1) / 2 * slot, arm))
+        for launch in mine:
+            parts.append(_box(position, min(slot * 0.72, 22), y, quantiles[launch.launch], series[arm], launch))
             position += slot
-        names.append(((begin + position - slot) / 2 + slot / 2 - slot / 2, arm))
         position += slot
-    parts.append(frame.x_axis(names, "one box per launch, in block order"))
-    worst = [f"{arm}: {_range_text([x for x in ordered if x.arm == arm])}" for arm in groups]
+    parts += [svg.text(x, frame.y_range[0] + 33, fmt.time(centres[arm]), "tick", "middle") for x, arm in names]
+    parts.append(frame.x_axis(names, ""))
+    said = [
+        f"{arm}: {fmt.count(len(mine), 'launch', 'launches')}, medians from"
+        f" {fmt.time(min(float(np.median(x.steps)) for x in mine))} to"
+        f" {fmt.time(max(float(np.median(x.steps)) for x in mine))}"
+        for arm, mine in groups.items()
+    ]
     return Chart(
         file_name("distribution", key),
         "Step time of every launch",
-        "Box: the middle half of a launch's steps, with its median; whiskers: 5% to 95%. Launches of one backend differ"
-        " by more than the steps within one, which is why launches, not steps, are counted.",
-        svg.chart(frame, f"Step time distributions, {key}", "Medians of launches. " + "; ".join(worst), parts, file_name("distribution", key)),
-    )  # fmt: skip
+        "A box per launch, in block order: the middle half of its steps and their median; whiskers from 5% to 95%. Zero"
+        " is the backend's median, given below it. What moves whole boxes is the spread between launches.",
+        svg.chart(
+            frame, f"Step time distributions, {key}", "; ".join(said), parts, file_name("distribution", key)
+        ),
+    )
 
 
-def _range_text(launches: Sequence[LaunchSteps]) -> str:
-    medians = [float(np.median(x.steps)) for x in launches]
-    return f"{fmt.time(min(medians))} to {fmt.time(max(medians))} over {fmt.count(len(medians), 'launch', 'launches')}"
+def _signed_percent(value: float) -> str:
+    return f"{value * 100:+.3g}%".replace("-", "−") if abs(value) > 1e-12 else "0"
 
 
 def _box(
-    x: float, width: float, y: Scale, values: Sequence[float], series: int, launch: LaunchSteps
+    x: float, width: float, y: Scale, values: Floats, series: int, launch: LaunchSteps
 ) -> str:
-    p5, q1, q2, q3, p95 = (y(v) for v in values)
-    tip = f"{launch.arm}, block {launch.block + 1}: median {fmt.time(float(values[2]))}, {launch.steps.size} steps"
+    p5, q1, q2, q3, p95 = (y(float(v)) for v in values)
+    median = fmt.time(float(np.median(launch.steps)))
+    tip = f"{launch.arm}, block {launch.block + 1}: median {median} of {launch.steps.size} steps"
     half = width / 2
     return svg.element(
         "g",
@@ -138,49 +147,56 @@ def _box(
 
 
 def over_time(key: str, launches: Sequence[LaunchSteps], arms: Sequence[str]) -> Chart | None:
-    """Step time over the steps of each block, one line per arm, with the boundaries of the blocks."""
-    if not launches:
+    """Step time over the steps of each block: a strip per arm with its own scale, and the blocks' boundaries."""
+    series = {arm: i for arm, i in _series(arms).items() if any(x.arm == arm for x in launches)}
+    if not series:
         return None
-    series = _series(arms)
     blocks = sorted({x.block for x in launches})
-    frame = Frame(WIDE, 300)
-    measured = np.concatenate([x.steps for x in launches])
-    top = float(np.quantile(measured, 0.995)) * 1.1
-    bottom = float(measured.min())
-    ticks, label, unit = _time_axis(max(0.0, bottom - (top - bottom) * 0.1), top)
-    y = Scale(ticks[0], ticks[-1], *frame.y_range)
+    frame = Frame(WIDE, 50 + STRIP * len(series), top=8)
     x0, x1 = frame.x_range
     slot = (x1 - x0) / len(blocks)
     longest = max(x.steps.size + x.warmup.size for x in launches)
     budget = max(8, MOST_POINTS // len(launches))
-    parts = [frame.y_axis(y, ticks, label, f"step time, {unit}")]
-    above = 0
-    for launch in launches:
-        start = x0 + blocks.index(launch.block) * slot
-        every = np.concatenate([launch.warmup, launch.steps])
-        above += int((every > ticks[-1]).sum())
-        parts.append(_trace(launch, every, start, slot / longest, y, series[launch.arm], budget))
-    parts += [svg.line(x0 + i * slot, frame.y_range[0], x0 + i * slot, frame.y_range[1], "boundary") for i in range(1, len(blocks))]
+    parts: list[str] = []
+    said, above = [], 0
+    for place, (arm, colour) in enumerate(series.items()):
+        mine = [x for x in launches if x.arm == arm]
+        measured = np.concatenate([x.steps for x in mine])
+        y, axis = _strip(frame, place, arm, measured)
+        parts.append(axis)
+        for launch in mine:
+            every = np.concatenate([launch.warmup, launch.steps])
+            above += int((every > y.high).sum())
+            start = x0 + blocks.index(launch.block) * slot
+            parts.append(_trace(launch, every, start, slot / longest, y, colour, budget))
+        said.append(f"{arm}: from {fmt.time(float(measured.min()))} to {fmt.time(float(measured.max()))}")
+    bottom = frame.y_range[0]
+    parts += [svg.line(x0 + i * slot, bottom, x0 + i * slot, frame.top, "boundary") for i in range(1, len(blocks))]
     every_nth = max(1, len(blocks) // 15)
     labels = [(x0 + (i + 0.5) * slot, str(b + 1)) for i, b in enumerate(blocks) if i % every_nth == 0]
-    parts.append(frame.x_axis(labels, "block; within it, steps from the first of the warm-up (pale) to the last"))
-    parts.append(frame.legend([(series[a], a) for a in series if any(x.arm == a for x in launches)]))
-    notes = ["Pale: warm-up, kept and not counted."]
+    parts.append(frame.x_axis(labels, "block; within it, the steps of one launch"))
+    notes = ["Each strip has its own scale. Pale: warm-up, kept and not counted."]
     if longest > budget:
-        notes.append(f"Drawn from {measured.size} steps: each point is the median of a stretch, the band its smallest and largest.")
+        notes.append("Thinned out for the picture: each point is the median of a stretch, the band its extremes.")
     if above:
-        notes.append(f"{fmt.count(above, 'step')} above the scale {'is' if above == 1 else 'are'} drawn at its top.")
-    return Chart(
-        file_name("over-time", key),
-        "Step time over time",
-        " ".join(notes),
-        svg.chart(
-            frame, f"Step time over time, {key}",
-            f"{len(blocks)} blocks; measured steps lie between {fmt.time(bottom)} and {fmt.time(float(measured.max()))}.",
-            parts, file_name("over-time", key),
-        ),
-        wide=True,
-    )  # fmt: skip
+        notes.append(f"{fmt.count(above, 'step')} above a strip's scale {'is' if above == 1 else 'are'} drawn at its top.")
+    name = file_name("over-time", key)
+    picture = svg.chart(frame, f"Step time over time, {key}", f"{len(blocks)} blocks. " + "; ".join(said), parts, name)
+    return Chart(name, "Step time over time", " ".join(notes), picture, wide=True)
+
+
+def _strip(frame: Frame, place: int, arm: str, measured: Floats) -> tuple[Scale, str]:
+    """Scale and axis of one arm's strip: from its smallest step to just above its 99.5th percentile."""
+    low, high = float(measured.min()), float(np.quantile(measured, 0.995))
+    margin = max(0.15 * (high - low), 0.01 * high)
+    top = frame.top + place * STRIP
+    ticks, label, unit = _time_axis(max(0.0, low - margin), high + margin, 3)
+    y = Scale(ticks[0], ticks[-1], top + STRIP - 14, top + 20)
+    x0, x1 = frame.x_range
+    axis = [svg.line(x0, y(t), x1, y(t), "grid") for t in ticks]
+    axis += [svg.text(x0 - 7, y(t) + 4, label(t), "tick", "end") for t in ticks]
+    axis.append(svg.text(x0, top + 13, f"{arm}, {unit} a step", "tick strong"))
+    return y, "".join(axis)
 
 
 def _trace(
@@ -189,13 +205,14 @@ def _trace(
     """One launch as a line; as medians with a band from smallest to largest where there are too many steps."""
     limited = np.minimum(every, y.high)
     width = max(1, -(-every.size // budget))
-    cuts = range(0, every.size, width)
-    middle = [(start + (i + min(width, every.size - i) / 2) * pitch, y(float(np.median(limited[i : i + width])))) for i in cuts]
+    stretches = [limited[i : i + width] for i in range(0, every.size, width)]
+    across = [start + (i * width + stretch.size / 2) * pitch for i, stretch in enumerate(stretches)]
+    middle = [(x, y(float(np.median(stretch)))) for x, stretch in zip(across, stretches, strict=True)]
     inner = launch.warmup.size // width
     parts = [svg.tooltip(f"{launch.arm}, block {launch.block + 1} ({launch.launch})")]
     if width > 1:
-        upper = [(x, y(float(limited[i : i + width].max()))) for (x, _), i in zip(middle, cuts, strict=True)]
-        lower = [(x, y(float(limited[i : i + width].min()))) for (x, _), i in zip(middle, cuts, strict=True)]
+        upper = [(x, y(float(stretch.max()))) for x, stretch in zip(across, stretches, strict=True)]
+        lower = [(x, y(float(stretch.min()))) for x, stretch in zip(across, stretches, strict=True)]
         points = " ".join(f"{a:.1f},{b:.1f}" for a, b in [*upper, *reversed(lower)])
         parts.append(svg.element("polygon", {"points": points, "class": "band"}))
     if inner:

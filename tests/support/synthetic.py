@@ -232,7 +232,7 @@ def _train_record(
             forward_ns=tuple(round(t * 0.3) for t in total),
             backward_ns=tuple(round(t * 0.6) for t in total),
             optimizer_ns=tuple(round(t * 0.05) for t in total),
-            warmup_total_ns=tuple(round(step * 1.5 * 1e9) for _ in range(truth.warmup)),
+            warmup_total_ns=tuple(round(step * (1.5 if i == 0 else 1.02) * 1e9) for i in range(truth.warmup)),
         ),
         nosync=StepSamples(total_ns=tuple(round(nosync * pattern[i % 5] * 1e9) for i in range(20)))
         if name != SINGLE_ARM
