@@ -105,9 +105,7 @@ class Attached:
         raise_for_status(self._response)
         raw: Any = self._response.raw
         self._socket: Any = raw.connection.sock
-        self._socket.settimeout(
-            None
-        )  # a launch is silent for as long as it likes; its deadline is the caller's
+        self._socket.settimeout(None)  # a launch is silent for as long as it likes; its deadline is the caller's
         # The buffered file that http.client read the headers from: it may hold the first frames already.
         self._stream: Any = raw._fp.fp
         self._thread = threading.Thread(target=self._read, name=f"exec-{self._exec[:12]}", daemon=True)

@@ -76,8 +76,6 @@ def results(outcome: dict[str, R | Exception], doing: str) -> dict[str, R]:
     first, *others = failed.values()
     assert isinstance(first, SuiteError)
     if others:
-        rest = "\n".join(
-            f"  also {error.message if isinstance(error, SuiteError) else error}" for error in others
-        )
+        rest = "\n".join(f"  also {error.message if isinstance(error, SuiteError) else error}" for error in others)
         first.message += f" ({len(failed)} of {len(outcome)} hosts failed {doing})\n{rest}"
     raise first

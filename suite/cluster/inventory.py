@@ -134,9 +134,7 @@ def load(path: Path) -> Cluster:
             data = stream.read(MAX_FILE_BYTES + 1)
     except (OSError, ValueError) as error:
         reason = error.strerror if isinstance(error, OSError) and error.strerror else str(error)
-        raise ConfigurationError(
-            path, "", f"cannot be read: {reason}.", fix="check --cluster and the file."
-        ) from None
+        raise ConfigurationError(path, "", f"cannot be read: {reason}.", fix="check --cluster and the file.") from None
     return parse(data, path)
 
 
@@ -207,9 +205,7 @@ def find(name: str | None, folder: Path) -> Path:
         path = folder / f"{name}.toml"
         if path.is_file():
             return path
-        raise UsageError(
-            f"{source}: there is no cluster file {path}.", fix=near(name, [p.stem for p in files], known)
-        )
+        raise UsageError(f"{source}: there is no cluster file {path}.", fix=near(name, [p.stem for p in files], known))
     own = [path for path in files if not path.stem.startswith("example")]
     if len(own) == 1:
         return own[0]
@@ -235,9 +231,7 @@ def _document(data: bytes, path: Path) -> dict[str, Any]:
         line = data.count(b"\n", 0, error.start) + 1
         raise ConfigurationError(path, f"line {line}", "is not UTF-8.", fix="save it as UTF-8.") from None
     except RecursionError:
-        raise ConfigurationError(
-            path, "", "is nested too deeply.", fix="see hosts/example-rtx3090.toml."
-        ) from None
+        raise ConfigurationError(path, "", "is nested too deeply.", fix="see hosts/example-rtx3090.toml.") from None
     except ValueError as error:  # TOMLDecodeError, and integers beyond Python's limit of digits
         text = str(error)
         place = _LINE.search(text)
@@ -253,15 +247,11 @@ def _document(data: bytes, path: Path) -> dict[str, Any]:
 
 def _table(value: Any, kinds: dict[str, str], path: Path, where: str) -> Table:
     if not isinstance(value, dict):
-        raise ConfigurationError(
-            path, where, "is no table.", fix=f"write {where} on a line of its own, keys below it."
-        )
+        raise ConfigurationError(path, where, "is no table.", fix=f"write {where} on a line of its own, keys below it.")
     try:
         return parse_table(value, kinds, path.parent)
     except Invalid as error:
-        raise ConfigurationError(
-            path, f"{where}, key {_shown(error.key)}", error.message, fix=error.fix
-        ) from None
+        raise ConfigurationError(path, f"{where}, key {_shown(error.key)}", error.message, fix=error.fix) from None
 
 
 def _host(entry: Any, defaults: Table, path: Path, number: int) -> Host:

@@ -150,9 +150,7 @@ def _devices(value: Any) -> tuple[str, ...]:
         raise _Wrong("is no list.", 'write a list of indices or UUIDs, e.g. [0, 1] or ["GPU-…"].')
     devices = tuple(str(item) for item in value if not isinstance(item, bool))
     if len(devices) < len(value) or not all(_DEVICE.fullmatch(device) for device in devices):
-        raise _Wrong(
-            "holds something that is no device.", 'write indices or UUIDs, e.g. [0, 1] or ["GPU-…"].'
-        )
+        raise _Wrong("holds something that is no device.", 'write indices or UUIDs, e.g. [0, 1] or ["GPU-…"].')
     if len(set(devices)) < len(devices):
         raise _Wrong("lists a device twice.", "list each device once: one rank has it for itself.")
     return devices
@@ -165,9 +163,7 @@ def _shm(value: Any) -> int | None:
     match = _SIZE.fullmatch(value) if isinstance(value, str) else None
     size = int(match.group(1)) << {"k": 10, "m": 20, "g": 30, "t": 40}[match.group(2).lower()] if match else 0
     if size < 64 << 20:
-        raise _Wrong(
-            "is no size of at least 64m.", 'write it like "2g" or "512m", or "host" for the host\'s own.'
-        )
+        raise _Wrong("is no size of at least 64m.", 'write it like "2g" or "512m", or "host" for the host\'s own.')
     return size
 
 
@@ -183,9 +179,7 @@ def _environment(value: Any) -> dict[str, str]:
                 f"use names that begin with {', '.join(ENVIRONMENT_PREFIXES)}.",
             )
         if not isinstance(text, str) or not text.isprintable():
-            raise _Wrong(
-                f"gives {name} something that is no printable text.", 'write a text in quotes, e.g. "1".'
-            )
+            raise _Wrong(f"gives {name} something that is no printable text.", 'write a text in quotes, e.g. "1".')
     return dict(value)
 
 

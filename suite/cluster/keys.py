@@ -36,9 +36,7 @@ def key_pair() -> KeyPair:
     private = key.private_bytes(
         serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
     )
-    public = key.public_key().public_bytes(
-        serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH
-    )
+    public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
     return KeyPair(private, public.decode())
 
 
@@ -72,8 +70,7 @@ def known_hosts(cluster: Cluster, keys: DeploymentKeys) -> str:
     """One line per host: its name, and its address, both with the port of the in-container sshd."""
     port = cluster.container_ssh_port
     return "".join(
-        f"[{host.name}]:{port},[{host.data_address}]:{port} {keys.hosts[host.name].public}\n"
-        for host in cluster.hosts
+        f"[{host.name}]:{port},[{host.data_address}]:{port} {keys.hosts[host.name].public}\n" for host in cluster.hosts
     )
 
 
@@ -131,7 +128,9 @@ def client_config(cluster: Cluster) -> str:
         f"Host {host.name}\n  HostName {host.data_address}\n  HostKeyAlias [{host.name}]:{cluster.container_ssh_port}\n"
         for host in cluster.hosts
     ]
-    return "".join(blocks) + f"""\
+    return (
+        "".join(blocks)
+        + f"""\
 Host *
   User {USER}
   Port {cluster.container_ssh_port}
@@ -154,3 +153,4 @@ Host *
   RequestTTY no
   LogLevel ERROR
 """
+    )

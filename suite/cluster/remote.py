@@ -196,12 +196,8 @@ def _connect_message(host: Host, where: str, known_hosts: Path, error: Exception
     """(what was seen, what to do) for an SSH connection that did not come about."""
     if isinstance(error, paramiko.BadHostKeyException):
         seen, expected = host_keys.fingerprint(error.key), host_keys.fingerprint(error.expected_key)
-        message = (
-            f"the host key of {where} is not the one in {known_hosts}: it is {seen}, expected {expected}."
-        )
-        fix = (
-            "find out why it changed; then remove its line there and run `fab check --accept-new-host-keys`."
-        )
+        message = f"the host key of {where} is not the one in {known_hosts}: it is {seen}, expected {expected}."
+        fix = "find out why it changed; then remove its line there and run `fab check --accept-new-host-keys`."
     elif isinstance(error, paramiko.PasswordRequiredException):
         message = f"the key {host.key} is protected by a passphrase."
         fix = 'load it into ssh-agent and leave "key" out of the cluster file.'
