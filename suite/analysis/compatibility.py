@@ -11,12 +11,12 @@ import dataclasses
 import itertools
 import json
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from suite.plan import Plan
-from suite.records import RankRecord
+from suite.records import DdpOptions, RankRecord
 
 Place = tuple[str, int]  # host and rank
 Facts = Mapping[str, Mapping[Place, frozenset[str]]]  # fact -> place -> every value seen there, as JSON
@@ -48,19 +48,7 @@ class Differences:
         return tuple(difference.field for difference in self.refusing)
 
 
-def facts_of(records: Iterable[RankRecord]) -> Facts:
-    """All facts of some launches that could matter, by rank: the environment's, and what was trained."""
-    seen: dict[str, dict[Place, set[str]]] = defaultdict(lambda: defaultdict(set))
-    for record in records:
-        place = (record.host, record.rank)
-        for key, value in {**record.environment, **_trained(record)}.items():
-            if value is not None:
-                seen[key][place].add(json.dumps(value, sort_keys=True))
-    return {key: {place: frozenset(v) for place, v in places.items()} for key, places in seen.items()}
-
-
-REFUSE: tuple[str, ...] = ()
-WARN: tuple[str, ...] = ()
+# Facts that every record has outside its environment, and facts of the run as a whole.
 TRAINED_FIELDS = (
     "rank_map",
     "world_size",
@@ -73,6 +61,34 @@ TRAINED_FIELDS = (
     "workload.batch_size",
     "workload.dtype",
 )
+RUN_FIELDS = ("suite.version", "timing.warmup_steps", *(f"ddp.{name}" for name in DdpOptions.__dataclass_fields__))
+REFUSE: tuple[str, ...] = ()
+WARN: tuple[str, ...] = ()
+
+
+def facts_of(records: Iterable[RankRecord], of_run: Mapping[str, Any] | None = None) -> Facts:
+    """All facts of some launches that could matter, by rank: the environment's, and what was trained.
+
+    Args:
+        of_run: facts that hold for every rank, such as the warm-up; unknown ones are None.
+    """
+    seen: dict[str, dict[Place, set[str]]] = defaultdict(lambda: defaultdict(set))
+    for record in records:
+        place = (record.host, record.rank)
+        for key, value in {**record.environment, **_trained(record), **(of_run or {})}.items():
+            if value is not None:
+                seen[key][place].add(json.dumps(value, sort_keys=True))
+    return {key: {place: frozenset(v) for place, v in places.items()} for key, places in seen.items()}
+
+
+def refusing_fields() -> tuple[str, ...]:
+    """Names of all facts that must be equal."""
+    return (*REFUSE, *TRAINED_FIELDS, *RUN_FIELDS)
+
+
+def is_varied(name: str, vary: Collection[str]) -> bool:
+    """Whether a fact is what a comparison is about: named itself, or by the group it belongs to ("torch")."""
+    return any(name == wanted or name.startswith((f"{wanted}.", f"{wanted}_")) for wanted in vary)
 
 
 def _trained(record: RankRecord) -> dict[str, Any]:
@@ -144,7 +160,7 @@ def group_arms(arms: Sequence[str], records: Mapping[str, Sequence[RankRecord]],
     facts = {arm: facts_of(records[arm]) for arm in arms}
     exempt = exempt_by_arms(plan)
     between = {
-        (a, b): differences(facts[a], facts[b], REFUSE + TRAINED_FIELDS, WARN, exempt) for a, b in itertools.combinations(arms, 2)
+        (a, b): differences(facts[a], facts[b], refusing_fields(), WARN, exempt) for a, b in itertools.combinations(arms, 2)
     }
 
     def apart(a: str, b: str) -> Differences:
