@@ -96,6 +96,8 @@ def missing_parts(args: argparse.Namespace) -> list[str]:
     problems = []
     if args.torch and torch.__version__.split("+")[0] != args.torch:
         problems.append(f"torch calls itself {torch.__version__}, {args.torch} is demanded")
+    if args.cuda and torch.version.cuda != args.cuda:
+        problems.append(f"torch was built for CUDA {torch.version.cuda}, {args.cuda} is demanded")
     available = {
         "nccl": dist.is_available() and dist.is_nccl_available(),
         "gloo": dist.is_available() and dist.is_gloo_available(),
@@ -136,6 +138,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--backends", type=backend_list, default=["gloo", "mpi"], help="demanded, by comma")
     parser.add_argument("--torch", help="demanded version, e.g. 2.0.1")
+    parser.add_argument("--cuda", help="demanded CUDA version, e.g. 11.8")
     parser.add_argument("--blas", help="part of the demanded BLAS library's name, e.g. openblas")
     parser.add_argument(
         "--cuda-aware-mpi", action="store_true", help="demand an Open MPI built with CUDA support"

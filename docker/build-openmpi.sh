@@ -2,6 +2,8 @@
 # Build a CUDA-aware Open MPI 4.1 from its release tarball, or from an unpacked source tree. See --help.
 # Needs a C and C++ compiler, make, perl and, of CUDA, only the header cuda.h: the driver's library is opened when a program runs.
 set -euo pipefail
+# shellcheck source-path=SCRIPTDIR source=build-lib.sh
+. "$(dirname "$0")/build-lib.sh"
 
 VERSION=
 URL=
@@ -10,14 +12,7 @@ TARBALL=
 SOURCE=
 PREFIX=/opt/openmpi
 CUDA=/usr/local/cuda
-JOBS=$(nproc)
-
-say() { printf 'build-openmpi: %s\n' "$*" >&2; }
-
-die() {
-    say "$*"
-    exit 2
-}
+JOBS=
 
 usage() {
     cat <<HELP
@@ -30,7 +25,7 @@ usage: build-openmpi.sh --version VERSION (--url URL | --tarball FILE | --source
   --source DIR       an unpacked source tree instead of a tarball (nothing is verified)
   --prefix DIR       where to install (default $PREFIX)
   --cuda DIR         CUDA toolkit, or any folder with include/cuda.h (default $CUDA)
-  --jobs N           parallel jobs (default: one per core)
+  --jobs N           parallel jobs (default: one per core and GiB of free memory)
 
 Exit status 0 only when the installed ompi_info confirms the version and CUDA support.
 HELP
@@ -64,23 +59,19 @@ done
 [ -n "$URL$TARBALL$SOURCE" ] ||
     die "there is no source: give --url, --tarball or --source (in an image's build: OPENMPI_URL or OPENMPI_FILE; docker/variants/cuda.toml has the upstream address)"
 [ -z "$SOURCE" ] || [ -z "$URL$TARBALL" ] || die "--source excludes --url and --tarball"
-[[ $JOBS =~ ^[1-9][0-9]*$ ]] || die "--jobs '$JOBS' is no number of jobs"
+JOBS=$(jobs_for "$JOBS" 1)
 [ -f "$CUDA/include/cuda.h" ] || die "there is no $CUDA/include/cuda.h: --cuda must name a CUDA toolkit, or the result would not be CUDA-aware"
 
 WORK=$(mktemp -d)
 trap 'rm -rf "$WORK"' EXIT
 
 if [ -z "$SOURCE" ]; then
-    [[ $SHA256 =~ ^[0-9a-f]{64}$ ]] || die "--sha256 '$SHA256' is no SHA-256: a tarball is not used unverified"
     if [ -n "$TARBALL" ]; then # one that was brought is preferred to fetching
-        [ -r "$TARBALL" ] || die "cannot read $TARBALL"
+        verify "$TARBALL" "$SHA256"
     else
         TARBALL=$WORK/${URL##*/}
-        say "fetching $URL"
-        curl --fail --silent --show-error --location --retry 3 --connect-timeout 30 --max-time 1800 --output "$TARBALL" "$URL"
+        fetch "$URL" "$TARBALL" "$SHA256"
     fi
-    found=$(sha256sum "$TARBALL" | cut -d ' ' -f 1)
-    [ "$found" = "$SHA256" ] || die "$TARBALL has the SHA-256 $found, $SHA256 is demanded: the file is damaged or is not the release"
     SOURCE=$WORK/source
     mkdir "$SOURCE"
     tar -xf "$TARBALL" -C "$SOURCE" --strip-components 1 --no-same-owner
@@ -88,9 +79,9 @@ fi
 [ -x "$SOURCE/configure" ] || die "there is no configure in $SOURCE: this is no release of Open MPI (a git checkout needs autogen.pl first)"
 SOURCE=$(cd "$SOURCE" && pwd)
 
-# Nothing is taken from the machine by chance: its own hwloc, libevent and PMIx are those of the release, and of the networks it
-# has TCP, shared memory and CUDA IPC. UCX would use non-blocking streams, with which torch's mpi backend races.
-# The C bindings are all that torch and mpi4py call. A launcher finds the remote side by its prefix.
+# Nothing is taken from the machine by chance: hwloc, libevent and PMIx are those in the release, and its transports are TCP,
+# shared memory and CUDA IPC. UCX would use non-blocking streams, with which torch's mpi backend races.
+# The C bindings are all that torch and mpi4py call. mpirun finds its remote side by this prefix.
 configure=(
     "$SOURCE/configure"
     "--prefix=$PREFIX"
