@@ -163,7 +163,10 @@ class LinkResult:
 
 @dataclass(frozen=True)
 class ModelResult:
-    """t(S) = alpha + S / beta for one collective; alpha in seconds, beta in bytes per second."""
+    """t(S) = alpha + S / beta for one collective; alpha in seconds, beta in bytes per second.
+
+    ``worst_misfit`` is the largest |measured ÷ line − 1| over the sizes, at ``worst_bytes``.
+    """
 
     backend: str
     arm: str
@@ -175,6 +178,8 @@ class ModelResult:
     beta_ci: tuple[float, float] | None
     min_bytes: int
     max_bytes: int
+    worst_misfit: float | None = None
+    worst_bytes: int | None = None
 
 
 @dataclass(frozen=True)

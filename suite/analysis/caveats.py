@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from suite.analysis import rows, warmup
+from suite.analysis import rows, steps, warmup
 from suite.analysis.bandwidth import LINK_FRACTION_LIMIT
 from suite.analysis.load import RunData
 from suite.analysis.rows import LaunchMeasures
@@ -18,7 +18,7 @@ LOAD_PER_CORE = 0.2  # load average before a launch, per core, that an idle host
 
 # Names of facts in a rank's environment.
 MACHINE = "boot_id"
-CORES = "cpu_count"
+CORES, QUOTA = "cpu_count", "cpu_quota"
 LOAD_BEFORE = "load_before"
 
 
@@ -40,7 +40,7 @@ def measure_warnings(measures: Sequence[LaunchMeasures]) -> list[str]:
             f" steps ({unsettled[0].launch} first). They count all the same; see step time over time in report.html."
         )
     samples = sum(m.job.seconds.size for m in measures)
-    outliers = sum(rows.steps.outlier_count(m.job.seconds) for m in measures)
+    outliers = sum(steps.outlier_count(m.job.seconds) for m in measures)
     if samples and outliers / samples > OUTLIER_SHARE:
         found.append(
             f"{outliers} of {samples} steps ({outliers / samples:.0%}, expected below {OUTLIER_SHARE:.0%}) are"
@@ -114,14 +114,14 @@ def machine_warnings(data: RunData) -> dict[int | None, list[str]]:
     shared: set[tuple[str, ...]] = set()
     for world_size, ranks in sorted(_latest_by_world(records).items()):
         for group in _by_machine(ranks).values():
-            cores = group[0].environment.get(CORES)
+            cores = _cores(group[0])
             hosts = tuple(sorted({rank.host for rank in group}))
             if len(hosts) > 1:
                 shared.add(hosts)
-            if isinstance(cores, int) and len(group) > cores:
+            if cores is not None and len(group) > cores:
                 on = f" of one machine ({', '.join(hosts)} are simulated on it)" if len(hosts) > 1 else ""
                 found[world_size].append(
-                    f"{len(group)} ranks on {cores} cores{on}: oversubscribed. These times are not comparable with"
+                    f"{len(group)} ranks on {cores:g} cores{on}: oversubscribed. These times are not comparable with"
                     " a real cluster's."
                 )
     for hosts in sorted(shared):
@@ -139,9 +139,7 @@ def _latest_by_world(records: Iterable[RankRecord]) -> dict[int, list[RankRecord
     launches: dict[tuple[int, str], list[RankRecord]] = defaultdict(list)
     for record in records:
         launches[record.world_size, record.launch].append(record)
-    return {
-        world: ranks for (world, _), ranks in sorted(launches.items(), key=lambda item: (item[0][0], len(item[1])))
-    }
+    return {world: ranks for (world, _), ranks in sorted(launches.items(), key=lambda item: (item[0][0], len(item[1])))}
 
 
 def _by_machine(ranks: Iterable[RankRecord]) -> dict[str, list[RankRecord]]:
@@ -151,12 +149,17 @@ def _by_machine(ranks: Iterable[RankRecord]) -> dict[str, list[RankRecord]]:
     return machines
 
 
+def _cores(record: RankRecord) -> float | None:
+    """CPUs that the host's ranks share: those of the machine, or fewer where the control group allows fewer."""
+    known = [v for key in (CORES, QUOTA) if isinstance(v := record.environment.get(key), (int, float))]
+    return min(known, default=None)
+
+
 def _load_warnings(records: Iterable[RankRecord]) -> list[str]:
     busy: dict[str, float] = {}
     for record in records:
-        load, cores = record.environment.get(LOAD_BEFORE), record.environment.get(CORES)
-        load = load[0] if isinstance(load, (list, tuple)) and load else load
-        if isinstance(load, (int, float)) and isinstance(cores, int) and cores and record.block <= 0:
+        load, cores = record.environment.get(LOAD_BEFORE), _cores(record)
+        if isinstance(load, (int, float)) and cores and record.block <= 0:
             # Later launches see the load of the earlier ones: only the first block tells of other work.
             per_core = load / cores
             if per_core > LOAD_PER_CORE:

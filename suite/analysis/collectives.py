@@ -76,9 +76,7 @@ def link_results(launches: Sequence[LaunchData]) -> tuple[LinkResult, ...]:
     for (backend, world_size), values in sorted(found.items()):
         interval = statistics.median_interval(values)
         results.append(
-            LinkResult(
-                backend, world_size, float(np.median(values)), None if interval is None else interval.as_tuple()
-            )
+            LinkResult(backend, world_size, float(np.median(values)), None if interval is None else interval.as_tuple())
         )
     return tuple(results)
 
@@ -94,9 +92,7 @@ def link_of(links: Sequence[LinkResult], world_size: int) -> float | None:
     return max(speeds, default=None)
 
 
-def collective_results(
-    launches: Sequence[LaunchData], links: Sequence[LinkResult]
-) -> tuple[CollectiveResult, ...]:
+def collective_results(launches: Sequence[LaunchData], links: Sequence[LinkResult]) -> tuple[CollectiveResult, ...]:
     """One result per arm, collective, size and implementation over all usable launches, links left out."""
     groups: dict[tuple[int, str, str, str, str, int, str], list[CollectiveTimes]] = defaultdict(list)
     for launch in launches:

@@ -78,9 +78,7 @@ def compare(a: RunPaths, b: RunPaths, vary: Collection[str] = (), fail_above: fl
     return compare_data(load_run(a), load_run(b), vary, fail_above)
 
 
-def compare_data(
-    a: RunData, b: RunData, vary: Collection[str] = (), fail_above: float | None = None
-) -> Comparison:
+def compare_data(a: RunData, b: RunData, vary: Collection[str] = (), fail_above: float | None = None) -> Comparison:
     """The same on loaded runs."""
     summaries = (summarise_data(a), summarise_data(b))
     rows_a, rows_b = (_rows(summary) for summary in summaries)
@@ -117,7 +115,7 @@ def _rows(summary: Summary) -> dict[RowKey, Row]:
 def _compared(
     a: Row, b: Row, result: unpaired.Unpaired, p: float | None, delta: float, fail_above: float | None
 ) -> ComparedRow:
-    assert a.step_seconds is not None and b.step_seconds is not None  # noqa: PT018 - rows with launch values
+    assert a.step_seconds is not None and b.step_seconds is not None
     interval, narrow = result.interval, result.equivalence_interval
     if p is not None and p < ALPHA:
         verdict = SLOWER if result.ratio > 1 else FASTER
@@ -157,9 +155,7 @@ def _left_out(
     return found
 
 
-def _check_compatible(
-    a: RunData, b: RunData, keys: Sequence[RowKey], vary: Collection[str]
-) -> tuple[str, ...]:
+def _check_compatible(a: RunData, b: RunData, keys: Sequence[RowKey], vary: Collection[str]) -> tuple[str, ...]:
     """Refuse fields that differ in any row; returns what is only worth a warning.
 
     Raises:
@@ -184,14 +180,23 @@ def _check_compatible(
             tuple(found),
             fix=f"make these equal, or, if one is the question, name it: --vary {fields.split(', ', 1)[0]}.",
         )
+    commits = {a.manifest.suite_commit, b.manifest.suite_commit}
+    if len(commits) > 1 or a.manifest.suite_dirty or b.manifest.suite_dirty:
+        warnings["suite_commit"] = (
+            f"The suite's own code was not the same, or not committed: {_commit(a)} and {_commit(b)}."
+        )
     return tuple(warnings.values())
 
 
+def _commit(run: RunData) -> str:
+    return run.manifest.suite_commit[:12] + (" with changes" if run.manifest.suite_dirty else "")
+
+
 def _differences(a: RunData, b: RunData, key: RowKey, vary: Collection[str]) -> Differences:
-    left, right = (compatibility.facts_of(_records(run, key), _run_facts(run, key)) for run in (a, b))
-    refuse = compatibility.refusing_fields()
-    exempt = {name for name in (*refuse, *compatibility.WARN) if compatibility.is_varied(name, vary)}
-    return compatibility.differences(left, right, refuse, compatibility.WARN, exempt)
+    left, right = (compatibility.facts_of(_records(run, key)) for run in (a, b))
+    names = (*compatibility.REFUSE, *compatibility.WARN)
+    exempt = {name for name in names if compatibility.is_varied(name, vary)}
+    return compatibility.differences(left, right, exempt)
 
 
 def _records(run: RunData, key: RowKey) -> list[RankRecord]:
@@ -203,17 +208,6 @@ def _records(run: RunData, key: RowKey) -> list[RankRecord]:
         and (launch.outcome.workload, launch.outcome.world_size, launch.outcome.arm) == (workload, world, arm)
         for rank in launch.ranks
     ]  # fmt: skip
-
-
-def _run_facts(run: RunData, key: RowKey) -> dict[str, object]:
-    """Facts of the run rather than of a rank: they hold at every place."""
-    settings = next((s for s in run.manifest.settings if (s.workload, s.world_size) == key[:2]), None)
-    arm = next((x for x in run.plan.arms if x.name == key[2]), None)
-    return {
-        "suite.version": run.manifest.suite_version,
-        "timing.warmup_steps": None if settings is None else settings.warmup_steps,
-        **({} if arm is None else {f"ddp.{name}": getattr(arm.ddp, name) for name in arm.ddp.__dataclass_fields__}),
-    }
 
 
 def sentence(row: ComparedRow, comparison: Comparison) -> str:

@@ -10,21 +10,39 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import statistics
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from suite.plan import Plan
-from suite.records import DdpOptions, RankRecord
+from suite.policy import POLICY
+from suite.records import RankRecord
 
 Place = tuple[str, int]  # host and rank
-Facts = Mapping[str, Mapping[Place, frozenset[str]]]  # fact -> place -> every value seen there, as JSON
+Facts = Mapping[str, Mapping[Place, tuple[Any, ...]]]  # fact -> place -> the distinct values seen there, in order
+
+REFUSE = (
+    *(name for name, policy in POLICY.items() if policy == "refuse"),
+    "gradient_bytes",
+    "buckets_bytes",
+)
+WARN = tuple(name for name, policy in POLICY.items() if policy == "warn")
+# Momentary facts never repeat exactly. Their medians may differ by so much (absolute, relative) without a word.
+TOLERANCES: tuple[tuple[str, float, float], ...] = (
+    ("temperature", 8.0, 0.0),
+    ("_mhz_", 0.0, 0.05),
+    ("_watts_", 10.0, 0.1),
+    ("memory_", 0.0, 0.01),
+)
+# The load of the last minute is the trace of the launch before; the first block's is checked against a limit.
+NOT_COMPARED = ("load_before", "load_after")
 
 
 @dataclass(frozen=True)
 class Difference:
-    """One fact that differs: its name, and a value of each side where they differ (JSON text)."""
+    """One fact that differs: its name, and the values of each side at the first place where they do."""
 
     field: str
     left: str
@@ -48,77 +66,50 @@ class Differences:
         return tuple(difference.field for difference in self.refusing)
 
 
-# Facts that every record has outside its environment, and facts of the run as a whole.
-TRAINED_FIELDS = (
-    "rank_map",
-    "world_size",
-    "device",
-    "workload",
-    "workload.parameters",
-    "workload.parameter_bytes",
-    "workload.gradient_bytes",
-    "workload.buckets_bytes",
-    "workload.batch_size",
-    "workload.dtype",
-)
-RUN_FIELDS = ("suite.version", "timing.warmup_steps", *(f"ddp.{name}" for name in DdpOptions.__dataclass_fields__))
-REFUSE: tuple[str, ...] = ()
-WARN: tuple[str, ...] = ()
-
-
-def facts_of(records: Iterable[RankRecord], of_run: Mapping[str, Any] | None = None) -> Facts:
-    """All facts of some launches that could matter, by rank: the environment's, and what was trained.
-
-    Args:
-        of_run: facts that hold for every rank, such as the warm-up; unknown ones are None.
-    """
-    seen: dict[str, dict[Place, set[str]]] = defaultdict(lambda: defaultdict(set))
+def facts_of(records: Iterable[RankRecord]) -> Facts:
+    """All facts of some launches that could matter, by rank: the environment's, and what was trained."""
+    seen: dict[str, dict[Place, dict[str, Any]]] = defaultdict(lambda: defaultdict(dict))
     for record in records:
         place = (record.host, record.rank)
-        for key, value in {**record.environment, **_trained(record), **(of_run or {})}.items():
+        for key, value in {**_trained(record), **record.environment}.items():
             if value is not None:
-                seen[key][place].add(json.dumps(value, sort_keys=True))
-    return {key: {place: frozenset(v) for place, v in places.items()} for key, places in seen.items()}
-
-
-def refusing_fields() -> tuple[str, ...]:
-    """Names of all facts that must be equal."""
-    return (*REFUSE, *TRAINED_FIELDS, *RUN_FIELDS)
+                seen[key][place][json.dumps(value, sort_keys=True)] = value
+    return {
+        key: {place: tuple(values[text] for text in sorted(values)) for place, values in places.items()}
+        for key, places in seen.items()
+    }
 
 
 def is_varied(name: str, vary: Collection[str]) -> bool:
     """Whether a fact is what a comparison is about: named itself, or by the group it belongs to ("torch")."""
-    return any(name == wanted or name.startswith((f"{wanted}.", f"{wanted}_")) for wanted in vary)
+    return any(name == wanted or name.startswith(f"{wanted}_") for wanted in vary)
 
 
 def _trained(record: RankRecord) -> dict[str, Any]:
+    """What the environment's facts do not repeat; of a launch that failed early, less is known."""
     facts = record.facts
-    return {
-        "rank_map": [record.rank, record.local_rank, record.host],
-        "world_size": record.world_size,
-        "device": record.device,
-        "workload": record.workload,
-        "workload.parameters": facts.parameters,
-        "workload.parameter_bytes": facts.parameter_bytes,
-        "workload.gradient_bytes": facts.gradient_bytes,
-        "workload.buckets_bytes": list(facts.buckets_bytes),
-        "workload.batch_size": facts.batch_size,
-        "workload.dtype": facts.dtype,
-    }
+    known: dict[str, Any] = {"world_size": record.world_size, "workload": record.workload}
+    if facts.parameters:
+        known |= {
+            "parameters": facts.parameters,
+            "gradient_bytes": facts.gradient_bytes,
+            "batch_size": facts.batch_size,
+            "dtype": facts.dtype,
+        }
+    return {**known, "buckets_bytes": list(facts.buckets_bytes)} if facts.buckets_bytes else known
 
 
-def differences(
-    left: Facts, right: Facts, refuse: Sequence[str], warn: Sequence[str], exempt: Iterable[str] = ()
-) -> Differences:
+def differences(left: Facts, right: Facts, exempt: Iterable[str] = ()) -> Differences:
     """Compare two sides fact by fact.
 
     Args:
-        refuse, warn: names of facts.
         exempt: facts that may differ because they are the question.
     """
-    left_out = set(exempt)
-    refusing, warning, unknown = [], [], []
-    for key in dict.fromkeys([*refuse, *warn]):
+    left_out = {*exempt, *NOT_COMPARED}
+    refusing: list[Difference] = []
+    warning: list[Difference] = []
+    unknown: list[str] = []
+    for key in (*REFUSE, *WARN):
         if key in left_out:
             continue
         a, b = left.get(key, {}), right.get(key, {})
@@ -126,22 +117,35 @@ def differences(
             unknown.append(key)
         difference = _first_difference(key, a, b)
         if difference is not None:
-            (refusing if key in refuse else warning).append(difference)
+            (refusing if key in REFUSE else warning).append(difference)
     return Differences(tuple(refusing), tuple(warning), tuple(unknown))
 
 
 def _first_difference(
-    key: str, a: Mapping[Place, frozenset[str]], b: Mapping[Place, frozenset[str]]
+    key: str, a: Mapping[Place, tuple[Any, ...]], b: Mapping[Place, tuple[Any, ...]]
 ) -> Difference | None:
     for place in sorted(set(a) & set(b)):
-        if a[place] != b[place]:
-            left, right = (", ".join(sorted(side[place])) for side in (a, b))
-            return Difference(key, left, right, f"{place[0]}, rank {place[1]}")
+        if not _equal(key, a[place], b[place]):
+            return Difference(key, _shown(a[place]), _shown(b[place]), f"{place[0]}, rank {place[1]}")
     if a and b and not set(a) & set(b):  # not one rank on the same host: all hosts are others
-        left, right = (", ".join(sorted(set().union(*side.values()))[:4]) for side in (a, b))
-        if left != right:
-            return Difference(key, left, right, "all hosts")
+        left, right = (tuple(value for values in side.values() for value in values) for side in (a, b))
+        if {json.dumps(v) for v in left} != {json.dumps(v) for v in right}:
+            return Difference(key, _shown(left), _shown(right), "all hosts")
     return None
+
+
+def _equal(key: str, a: tuple[Any, ...], b: tuple[Any, ...]) -> bool:
+    tolerance = next(((absolute, relative) for part, absolute, relative in TOLERANCES if part in key), None)
+    if tolerance is None or not all(isinstance(value, (int, float)) for value in (*a, *b)):
+        return a == b
+    left, right = statistics.median(a), statistics.median(b)
+    return bool(abs(left - right) <= max(tolerance[0], tolerance[1] * max(abs(left), abs(right))))
+
+
+def _shown(values: tuple[Any, ...]) -> str:
+    texts = [json.dumps(value, ensure_ascii=False) for value in values[:3]]
+    texts = [text if len(text) <= 60 else text[:57] + "..." for text in texts]
+    return " or ".join(texts) + (" or others" if len(values) > 3 else "")
 
 
 @dataclass(frozen=True)
@@ -159,9 +163,7 @@ def group_arms(arms: Sequence[str], records: Mapping[str, Sequence[RankRecord]],
     """
     facts = {arm: facts_of(records[arm]) for arm in arms}
     exempt = exempt_by_arms(plan)
-    between = {
-        (a, b): differences(facts[a], facts[b], refusing_fields(), WARN, exempt) for a, b in itertools.combinations(arms, 2)
-    }
+    between = {(a, b): differences(facts[a], facts[b], exempt) for a, b in itertools.combinations(arms, 2)}
 
     def apart(a: str, b: str) -> Differences:
         return between.get((a, b)) or between.get((b, a)) or Differences()
@@ -203,8 +205,7 @@ def exempt_by_arms(plan: Plan) -> set[str]:
     options = [dataclasses.asdict(arm.ddp) for arm in plan.arms]
     for key in options[0] if options else ():
         if len({json.dumps(option[key]) for option in options}) > 1:
-            exempt |= {f"ddp.{key}", "workload.buckets_bytes"}
-    for name in {name for arm in plan.arms for name in arm.environment}:
-        if len({arm.environment.get(name) for arm in plan.arms}) > 1:
-            exempt |= {f"env.{name}", name, "variables"}
+            exempt |= {f"ddp_{key}", "buckets_bytes"}
+    if any("OMP_NUM_THREADS" in arm.environment for arm in plan.arms):
+        exempt |= {"omp_num_threads", "threads"}
     return exempt

@@ -9,6 +9,7 @@ from typing import Any
 
 from suite.records import RankRecord
 
+LEFT_OUT = ("seed",)  # the block's: it differs on purpose, and every record has it
 MOST_VALUES = 6  # of one fact on one host that are listed; more are cut with a count
 
 
@@ -21,6 +22,8 @@ def unified(records: Iterable[RankRecord]) -> dict[str, Any]:
     seen: dict[str, dict[str, dict[str, Any]]] = defaultdict(lambda: defaultdict(dict))
     for record in records:
         for key, value in record.environment.items():
+            if key in LEFT_OUT:
+                continue
             seen[key][record.host][_identity(value)] = value
     return {key: value for key in sorted(seen) if (value := _of_hosts(seen[key])) is not None}
 

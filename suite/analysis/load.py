@@ -128,9 +128,7 @@ def load_launch(run: RunPaths, outcome: LaunchOutcome, manifest: Manifest) -> La
                 " Fix: fetch it again with `fab collect`."
             )
             sound = False
-    launch = LaunchData(
-        outcome, tuple(record for _, (record, _) in sorted(loaded.items())), problems=tuple(problems)
-    )
+    launch = LaunchData(outcome, tuple(record for _, (record, _) in sorted(loaded.items())), problems=tuple(problems))
     if not sound or outcome.status != "ok" or len(loaded) != outcome.world_size:
         return launch
     return _joined(launch, [arrays for _, (_, arrays) in sorted(loaded.items())])

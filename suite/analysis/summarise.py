@@ -8,14 +8,14 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from suite.analysis import bandwidth, caveats, collectives, compatibility, environment, pairs, rows, validity, verdicts
+from suite.analysis import caveats, collectives, compatibility, environment, pairs, rows, sweep, validity, verdicts
 from suite.analysis.load import LaunchData, RunData, load_run
 from suite.analysis.rows import LaunchMeasures
+from suite.analysis.sweep import status_of, transport_of
 from suite.paths import RunPaths
-from suite.plan import AA_ARM, COLLECTIVES, Plan, aa_twin, arm_of, comparisons, kind_of
-from suite.records import Manifest
+from suite.plan import AA_ARM, Plan, aa_twin, arm_of, comparisons, kind_of
+from suite.records import Manifest, RankRecord
 from suite.summary import (
-    CollectiveResult,
     LinkResult,
     PairResult,
     Ratio,
@@ -47,7 +47,6 @@ def summarise_data(data: RunData) -> Summary:
     ]
     floors = {f"{c.workload}/{c.world_size}": c.floor for c in found if c.floor is not None}
     records = [rank for launch in data.launches for rank in launch.ranks]
-    flagged = [r for r in results if (r.link_fraction or 0) > bandwidth.LINK_FRACTION_LIMIT]
     return Summary(
         run=data.manifest.run,
         cluster=data.manifest.cluster,
@@ -55,11 +54,11 @@ def summarise_data(data: RunData) -> Summary:
         plan=data.plan.name,
         stop_reason=data.manifest.stop_reason or "running",
         environment=_environment(data.manifest, records),
-        rows=tuple(row for c in found for row in c.rows) + _sweep_rows(data, results),
+        rows=tuple(row for c in found for row in c.rows) + sweep.rows_without_result(data, results),
         pairs=tuple(pair for c in found for pair in c.pairs),
         collectives=results,
         links=links,
-        models=(),
+        models=sweep.models(data.launches),
         resolution_floor=floors,
         delta=data.plan.delta,
         suite_version=data.manifest.suite_version,
@@ -67,7 +66,7 @@ def summarise_data(data: RunData) -> Summary:
             *data.manifest.warnings,
             *machine.get(None, []),
             *caveats.settings_warnings(data.manifest.settings),
-            *_flag_warning(flagged),
+            *sweep.flag_warning(results),
             *caveats.record_warnings(records),
         ),
         problems=data.problems,
@@ -106,7 +105,7 @@ def compare_arms(
     invalid = validity.gate_failures(train)
     invalid |= validity.loss_disagreements([x for x in train if x.outcome.arm not in invalid])
     measures = {arm: _measures(train, arm) for arm in arms}
-    status = {arm: _status(data.manifest, launches, arm, measures[arm], invalid) for arm in arms}
+    status = {arm: status_of(data.manifest, launches, arm, measures[arm], invalid) for arm in arms}
     ranked, refused = _comparable([arm for arm in arms if status[arm][0] == "ok"], train, data.plan)
     blocks = sorted({x.outcome.block for x in train})
     values = {arm: rows.by_block(measures[arm], blocks) for arm in arms if status[arm][0] == "ok"}
@@ -128,7 +127,7 @@ def compare_arms(
             status=status[arm][0],
             reason=status[arm][1],
             equivalence=validity.equivalence_of(mine, invalid.get(arm)),
-            transport=_transport(mine),
+            transport=transport_of(mine),
             single=single,
             blocks=complete if arm in ranked else 0,
             link=link,
@@ -161,32 +160,7 @@ def _measures(launches: Sequence[LaunchData], arm: str | None) -> list[LaunchMea
     return sorted(found, key=lambda measure: measure.block)
 
 
-def _status(
-    manifest: Manifest,
-    launches: Sequence[LaunchData],
-    arm: str,
-    measures: Sequence[LaunchMeasures],
-    invalid: Mapping[str, str],
-) -> tuple[str, str | None]:
-    if arm in manifest.unavailable:
-        return "unavailable", manifest.unavailable[arm]
-    if arm in invalid:
-        return "invalid", invalid[arm]
-    if measures:
-        return "ok", None
-    mine = [x for x in launches if x.outcome.arm == arm and x.outcome.kind != "article"]
-    failed = [x.outcome for x in mine if x.outcome.status == "failed"]
-    if failed:
-        return "failed", f"{failed[0].launch}: {caveats.describe_failure(failed[0])}"
-    problems = [problem for x in mine for problem in x.problems]
-    if problems:
-        return "failed", problems[0]
-    return "failed", f"no launch was made before the run ended ({manifest.stop_reason or 'still running'})"
-
-
-def _comparable(
-    arms: Sequence[str], train: Sequence[LaunchData], plan: Plan
-) -> tuple[list[str], dict[str, list[str]]]:
+def _comparable(arms: Sequence[str], train: Sequence[LaunchData], plan: Plan) -> tuple[list[str], dict[str, list[str]]]:
     """The arms that may be ranked against each other, and for each other one what forbids it.
 
     Arms that agree in every field that counts form a group; the largest is ranked (the first of equals, if
@@ -282,42 +256,7 @@ def _article(launches: Sequence[LaunchData], arm: str) -> float | None:
     return None
 
 
-def _transport(launches: Sequence[LaunchData]) -> str:
-    found = {rank.transport for x in launches if x.usable for rank in x.ranks} - {"unknown", ""}
-    return "; ".join(sorted(found)) or "unknown"
-
-
-def _sweep_rows(data: RunData, results: Sequence[CollectiveResult]) -> tuple[Row, ...]:
-    """Rows of the sweep for arms that gave nothing or something wrong; sound ones are in ``collectives``."""
-    found = []
-    for workload, world in comparisons(data.plan):
-        if workload != COLLECTIVES:
-            continue
-        for arm in data.plan.arms:
-            mine = [
-                x for x in data.launches
-                if x.outcome.kind == COLLECTIVES and (x.outcome.arm, x.outcome.world_size) == (arm.name, world)
-            ]  # fmt: skip
-            usable = [x for x in mine if x.usable]
-            wrong = [r for r in results if (r.arm, r.world_size) == (arm.name, world) and r.wrong]
-            status, reason = _status(data.manifest, mine, arm.name, (), {})
-            if usable and wrong:
-                first = wrong[0]
-                status = "invalid"
-                reason = f"{first.collective} of {first.bytes} bytes: {first.wrong} wrong values"
-            elif usable:
-                continue
-            found.append(
-                rows.build_row(
-                    workload=workload, arm=arm.name, backend=arm.backend, device=data.plan.device, world_size=world,
-                    outcomes=[x.outcome for x in mine], measures=(), status=status, reason=reason,
-                    equivalence=validity.equivalence_of([], None), transport=_transport(mine),
-                )
-            )  # fmt: skip
-    return tuple(found)
-
-
-def _environment(manifest: Manifest, records: Sequence[compatibility.RankRecord]) -> dict[str, object]:
+def _environment(manifest: Manifest, records: Sequence[RankRecord]) -> dict[str, object]:
     facts: dict[str, object] = {
         "suite.version": manifest.suite_version,
         "suite.commit": manifest.suite_commit,
@@ -326,14 +265,3 @@ def _environment(manifest: Manifest, records: Sequence[compatibility.RankRecord]
         "hosts": [host.name for host in manifest.hosts],
     }
     return {**facts, **environment.unified(records)}
-
-
-def _flag_warning(flagged: Sequence[CollectiveResult]) -> list[str]:
-    if not flagged:
-        return []
-    worst = max(flagged, key=lambda r: r.link_fraction or 0)
-    return [
-        f"{len(flagged)} collectives are faster than the measured link allows (worst: {worst.arm} {worst.collective}"
-        f" of {worst.bytes} bytes at {worst.link_fraction:.0%} of it, limit {bandwidth.LINK_FRACTION_LIMIT:.0%}): ranks on one"
-        " host, or a wrong size or link speed. Do not trust these lines."
-    ]

@@ -36,7 +36,9 @@ def tables(summary: Summary, *, whole: bool) -> tuple[Table, ...]:
 
 
 def _keys(results: Sequence[CollectiveResult]) -> list[Key]:
-    return list(dict.fromkeys((r.arm, r.implementation) for r in sorted(results, key=lambda r: r.implementation != "torch")))
+    return list(
+        dict.fromkeys((r.arm, r.implementation) for r in sorted(results, key=lambda r: r.implementation != "torch"))
+    )
 
 
 def _heading(key: Key) -> str:
@@ -65,7 +67,7 @@ def _by_size(summary: Summary, results: Sequence[CollectiveResult], name: str, w
         if r.status == "unavailable":
             sentences.append(f"{_heading((r.arm, r.implementation))}: not available: {r.reason}.")
     warnings = [
-        f"{_heading((r.arm, r.implementation))}, {fmt.size(r.bytes)}: {r.wrong} wrong values. Do not trust this backend."
+        f"{_heading((r.arm, r.implementation))}, {fmt.size(r.bytes)}: {r.wrong} wrong values. Do not use this backend."
         for r in results
         if r.wrong
     ]

@@ -55,7 +55,9 @@ def _gate_sentence(comparison: Comparison, limit: float) -> str:
     allowed = wording.percent(limit)
     if bad:
         names = ", ".join(f"{row.workload} at {row.world_size} over {row.arm}" for row in bad)
-        return f"Regressed: {names} surely take more than {allowed} longer (the whole interval lies above {1 + limit:g})."
+        return (
+            f"Regressed: {names} surely take more than {allowed} longer (the whole interval lies above {1 + limit:g})."
+        )
     open_rows = [row for row in comparison.rows if row.ci is None or row.ci[1] > 1 + limit]
     if open_rows:
         return (

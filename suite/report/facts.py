@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -17,23 +16,24 @@ def fact_rows(environment: Mapping[str, Any]) -> list[tuple[str, str]]:
 def value_text(value: Any) -> str:
     """One fact's value in words."""
     if isinstance(value, Mapping):
-        if set(value) == {"per host"} and isinstance(value["per host"], Mapping):
-            return _per_host(value["per host"])
-        if set(value) == {"min", "max"}:
-            return f"{value_text(value['min'])} to {value_text(value['max'])}"
-        if "values" in value and set(value) <= {"values", "and more"}:
-            more = f" and {value['and more']} more" if "and more" in value else ""
-            return " or ".join(value_text(v) for v in value["values"]) + more
-        return "; ".join(f"{clean(k)} = {value_text(v)}" for k, v in value.items()) or "none"
+        return _mapping_text(value)
     if isinstance(value, (list, tuple)):
         return ", ".join(value_text(item) for item in value) or "none"
-    if value is None:
-        return "unknown"
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return clean(value) if isinstance(value, (str, int)) else clean(json.dumps(value))
+    if value is None or isinstance(value, bool):
+        return {None: "unknown", True: "yes", False: "no"}[value]
+    return f"{value:.6g}" if isinstance(value, float) else clean(value)
+
+
+def _mapping_text(value: Mapping[str, Any]) -> str:
+    """The forms that ``suite.analysis.environment`` gives to what differs; any other mapping key by key."""
+    if set(value) == {"per host"} and isinstance(value["per host"], Mapping):
+        return _per_host(value["per host"])
+    if set(value) == {"min", "max"}:
+        return f"{value_text(value['min'])} to {value_text(value['max'])}"
+    if "values" in value and set(value) <= {"values", "and more"}:
+        more = f" and {value['and more']} more" if "and more" in value else ""
+        return " or ".join(value_text(v) for v in value["values"]) + more
+    return "; ".join(f"{clean(k)} = {value_text(v)}" for k, v in value.items()) or "none"
 
 
 def _per_host(hosts: Mapping[str, Any]) -> str:

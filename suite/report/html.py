@@ -16,10 +16,11 @@ import jinja2
 from markupsafe import Markup
 
 from suite.analysis.load import RunData
-from suite.report import charts, collective_view, view
-from suite.report.charts import Chart, LaunchSteps
+from suite.report import charts, collective_view, step_charts, view
+from suite.report.charts import Chart
 from suite.report.facts import fact_rows
 from suite.report.format import clean
+from suite.report.step_charts import LaunchSteps
 from suite.report.view import Section, Table
 from suite.summary import Summary
 
@@ -55,7 +56,9 @@ def render(summary: Summary, data: RunData | None) -> str:
         sweep_charts=sweep_charts(summary),
         scaling_charts=scaling_charts(summary),
         facts=fact_rows(summary.environment),
-        warning_count=len(summary.warnings) + len(summary.problems) + sum(len(p.section.comparison.warnings) for p in parts),
+        warning_count=len(summary.warnings)
+        + len(summary.problems)
+        + sum(len(p.section.comparison.warnings) for p in parts),
         script=Markup(script),  # noqa: S704 - this file's own
         style=Markup(style),  # noqa: S704
         script_hash=_digest(script),
@@ -95,9 +98,9 @@ def comparison_parts(summary: Summary, data: RunData | None) -> list[Part]:
         rows = view.ordered([r for r in summary.rows if (r.workload, r.world_size) == where])
         launches = steps.get(where, [])
         made = (
-            charts.distributions(key, launches, arms),
+            step_charts.distributions(key, launches, arms),
             charts.exposed(key, rows, arms),
-            charts.over_time(key, launches, arms),
+            step_charts.over_time(key, launches, arms),
         )
         anchor = charts.file_name(section.workload, section.world_size)
         found.append(Part(section, anchor, tuple(chart for chart in made if chart is not None)))
@@ -109,7 +112,7 @@ def _launch_steps(data: RunData | None) -> dict[tuple[str, int], list[LaunchStep
     for launch in data.launches if data is not None else ():
         if launch.outcome.kind != "train":
             continue
-        steps = charts.launch_steps(launch)
+        steps = step_charts.launch_steps(launch)
         if steps is not None:
             found.setdefault((launch.outcome.workload, launch.outcome.world_size), []).append(steps)
     return found

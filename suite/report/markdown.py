@@ -62,9 +62,7 @@ def table_text(table: Table, *, level: int) -> str:
     return "\n\n".join(parts)
 
 
-def grid(
-    columns: Sequence[str], rows: Sequence[Sequence[Any]], numeric: frozenset[int] = frozenset()
-) -> str:
+def grid(columns: Sequence[str], rows: Sequence[Sequence[Any]], numeric: frozenset[int] = frozenset()) -> str:
     """A table of escaped cells."""
     cells = [[escape(cell) for cell in row] for row in rows]
     aligned = ["right" if i in numeric else "left" for i in range(len(columns))]

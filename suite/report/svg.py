@@ -61,7 +61,9 @@ def mark(series: int, x: float, y: float, tip: str = "", size: float = 3.5) -> s
     if shape == "circle":
         return element("circle", {"cx": x, "cy": y, "r": size, **attributes}, *children)
     if shape == "square":
-        return element("rect", {"x": x - size, "y": y - size, "width": 2 * size, "height": 2 * size, **attributes}, *children)
+        return element(
+            "rect", {"x": x - size, "y": y - size, "width": 2 * size, "height": 2 * size, **attributes}, *children
+        )
     offsets = {
         "triangle": ((0.0, -1.2), (1.1, 0.9), (-1.1, 0.9)),
         "diamond": ((0.0, -1.3), (1.3, 0.0), (0.0, 1.3), (-1.3, 0.0)),
@@ -81,7 +83,9 @@ class Scale:
     log: bool = False
 
     def __call__(self, value: float) -> float:
-        low, high, at = (math.log(v) for v in (self.low, self.high, value)) if self.log else (self.low, self.high, value)
+        low, high, at = (
+            (math.log(v) for v in (self.low, self.high, value)) if self.log else (self.low, self.high, value)
+        )
         return self.start + (at - low) / ((high - low) or 1.0) * (self.end - self.start)
 
 

@@ -16,7 +16,7 @@ from typing import Any
 
 from suite import codec, paths
 from suite.paths import RunPaths
-from suite.plan import COLLECTIVES, PROTOCOLS, SINGLE_ARM, Plan
+from suite.plan import COLLECTIVES, PROTOCOLS, SINGLE_ARM, Plan, Slot
 from suite.records import (
     Arm,
     CollectiveSamples,
@@ -36,6 +36,7 @@ CREATED = "2026-01-02T03:04:05Z"
 BUCKETS = (1_048_576, 3_145_728)
 BATCH = 64
 SWEEP_SIZES = tuple(1 << exponent for exponent in range(10, 25, 2))
+SWEEP_BLOCKS = 6
 Change = Callable[[RankRecord], RankRecord]
 
 
@@ -85,7 +86,9 @@ TWO_ARMS: Mapping[str, ArmTruth] = {
 }
 
 
-def write_run(root: Path, truth: Truth, run: str = "20260102-030405-synthetic", change: Change | None = None) -> RunPaths:
+def write_run(
+    root: Path, truth: Truth, run: str = "20260102-030405-synthetic", change: Change | None = None
+) -> RunPaths:
     """Write the run below ``root``; ``change`` may alter any record before it is written."""
     run_paths = RunPaths(root / run)
     hosts = _hosts(truth)
@@ -135,144 +138,131 @@ def _plan(truth: Truth, run: str, hosts: tuple[HostSlots, ...]) -> Plan:
     )  # fmt: skip
 
 
-def _write_launches(
-    run: RunPaths, truth: Truth, plan: Plan, change: Change | None
-) -> list[LaunchOutcome]:
+def _write_launches(run: RunPaths, truth: Truth, plan: Plan, change: Change | None) -> list[LaunchOutcome]:
     noise = random.Random(truth.seed)
     outcomes: list[LaunchOutcome] = []
     arms = dict(truth.arms)
     if truth.aa:
         arms["aa"] = dataclasses.replace(arms["gloo"], backend="gloo")
 
-    def launch(kind: str, workload: str, world: int, block: int, arm: str, records: Callable[[str], list[RankRecord]]) -> None:
+    def launch(slot: Slot, arm: ArmTruth, scale: float) -> None:
         index = len(outcomes) + 1
-        name = f"{index:04d}-{workload}-{arm}"
-        failed = (arm, block) in truth.failed
+        name = f"{index:04d}-{slot.workload}-{slot.arm}"
+        failed = (slot.arm, slot.block) in truth.failed
         digests = {}
-        for record in records(name):
+        for rank in range(slot.world_size):
+            make = _sweep_record if slot.kind == COLLECTIVES else _train_record
+            record = make(truth, plan, name, slot, arm, scale, rank)
             if failed:
-                record = dataclasses.replace(  # noqa: PLW2901
+                record = dataclasses.replace(
                     record, synchronised=StepSamples(), nosync=StepSamples(), collectives=(),
                     failure=Failure("measure", "ConnectionError: peer closed", record.host, record.rank),
                 )  # fmt: skip
-            record = change(record) if change else record  # noqa: PLW2901
+            record = change(record) if change else record
             data = codec.encode(record)
-            path = run.rank(name, record.rank)
+            path = run.rank(name, rank)
             paths.write_new(path, data)
             digests[path.name] = hashlib.sha256(data).hexdigest()
         outcomes.append(
             LaunchOutcome(
-                launch=name, index=index, kind=kind, arm=arm, backend=arms[arm].backend or arm if arm in arms else "gloo",
-                workload=workload, world_size=world, block=block, status="failed" if failed else "ok",
+                launch=name, index=index, kind=slot.kind, arm=slot.arm, backend=arm.backend or slot.arm,
+                workload=slot.workload, world_size=slot.world_size, block=slot.block,
+                status="failed" if failed else "ok",
                 failure=Failure("measure", "ConnectionError: peer closed", "h1", 0) if failed else None,
                 wall_seconds=3600.0, started_at=1_767_323_045.0 + index, digests=digests,
             )
         )  # fmt: skip
 
     for block in range(truth.blocks):
-        for w, workload in enumerate(truth.workloads):
+        for place, workload in enumerate(truth.workloads):
             for world in truth.worlds:
-                shared = 1 + truth.block_effect * noise.uniform(-1, 1)
+                largest = world == max(truth.worlds)
+                shared = (1 + place) * (1 + truth.block_effect * noise.uniform(-1, 1))
                 for name, arm in arms.items():
-                    pace = shared * (1 + truth.launch_effect * noise.uniform(-1, 1))
-                    scale = pace * (1 + w) * (1 if world == max(truth.worlds) else 0.9)
-                    launch(
-                        "train", workload, world, block, name,
-                        lambda launch_name, a=arm, n=name, s=scale, wl=workload, b=block, r=world: [
-                            _train_record(truth, plan, launch_name, wl, r, b, n, a, s, rank) for rank in range(r)
-                        ],
-                    )  # fmt: skip
-                if truth.single is not None and world == max(truth.worlds):
-                    launch(
-                        "single", workload, 1, block, SINGLE_ARM,
-                        lambda launch_name, s=truth.single * shared * (1 + w), wl=workload, b=block: [
-                            _train_record(
-                                truth, plan, launch_name, wl, 1, b, SINGLE_ARM, ArmTruth(1.0, 1.0, backend="gloo"), s, 0
-                            )
-                        ],
-                    )  # fmt: skip
-        if truth.sweep and block < 6:
-            for world in (w for w in truth.worlds if w > 1):
-                for name, arm in truth.arms.items():
-                    launch(
-                        COLLECTIVES, COLLECTIVES, world, block, name,
-                        lambda launch_name, a=arm, n=name, b=block, r=world: [
-                            _sweep_record(truth, plan, launch_name, r, b, n, a, rank) for rank in range(r)
-                        ],
-                    )  # fmt: skip
+                    pace = shared * (1 + truth.launch_effect * noise.uniform(-1, 1)) * (1.0 if largest else 0.9)
+                    launch(Slot("train", workload, world, block, name), arm, pace)
+                if truth.single is not None and largest:
+                    single = ArmTruth(truth.single, truth.single, backend="gloo")
+                    launch(Slot("single", workload, 1, block, SINGLE_ARM), single, shared)
+        for world in (w for w in truth.worlds if w > 1 and truth.sweep and block < SWEEP_BLOCKS):
+            for name, arm in truth.arms.items():
+                launch(Slot(COLLECTIVES, COLLECTIVES, world, block, name), arm, 1.0)
     return outcomes
 
 
-def _base(truth: Truth, plan: Plan, launch: str, kind: str, workload: str, world: int, block: int, arm: str, backend: str, rank: int) -> RankRecord:
-    host = plan.hosts[rank % len(plan.hosts)].name
+def _base(truth: Truth, plan: Plan, launch: str, slot: Slot, backend: str, rank: int) -> RankRecord:
+    host = plan.hosts[rank % len(plan.hosts)]
+    hosts = " ".join(plan.hosts[r % len(plan.hosts)].name for r in range(slot.world_size))
     environment = {
-        "boot_id": f"machine-{host}", "cpu_count": 8, "torch.version": "2.6.0", "threads": 1, "load_before": 0.1,
-        **truth.environment, **truth.arm_environment.get(arm, {}),
+        "boot_id": f"machine-{host.name}", "cpu_count": 8, "torch_version": "2.6.0", "threads": 1, "load_before": 0.1,
+        "suite_version": "0.1.0", "rank_map": hosts, "kernel": "6.1.0", "warmup_steps": truth.warmup,
+        "interface": "eth0", "affinity": "0-7", "hostname": f"secret-{host.name}.example",
+        "interface_address": host.address, **truth.environment, **truth.arm_environment.get(slot.arm, {}),
     }  # fmt: skip
     return RankRecord(
-        run=plan.run, launch=launch, kind=kind, arm=arm, backend=backend, workload=workload, block=block, device="cpu",
-        world_size=world, rank=rank, local_rank=0, host=host, transport="tcp (eth0)", environment=environment,
-        started_at=1_767_323_045.0,
+        run=plan.run, launch=launch, kind=slot.kind, arm=slot.arm, backend=backend, workload=slot.workload,
+        block=slot.block, device="cpu", world_size=slot.world_size, rank=rank, local_rank=0, host=host.name,
+        transport="tcp (eth0)", environment=environment, started_at=1_767_323_045.0,
     )  # fmt: skip
 
 
 def _train_record(
-    truth: Truth, plan: Plan, launch: str, workload: str, world: int, block: int, name: str, arm: ArmTruth, scale: float, rank: int
+    truth: Truth, plan: Plan, launch: str, slot: Slot, arm: ArmTruth, scale: float, rank: int
 ) -> RankRecord:
-    # Times of rank 0 are the job's; the others are faster by 1%, so skew = 1% of the step. The gate was passed.
+    # Times of rank 0 are the job's; the others are faster by 1%, so skew = 1% of the step.
     pace = scale * (1.0 if rank == 0 else 0.99)
-    step, nosync = arm.step * pace, arm.nosync * pace
-    pattern = [1.0, 0.99, 1.01, 0.995, 1.005]
-    total = tuple(round(step * pattern[i % 5] * 1e9) for i in range(truth.steps))
-    return dataclasses.replace(
-        _base(truth, plan, launch, "single" if name == SINGLE_ARM else "train", workload, world, block, name, arm.backend or name, rank),
-        facts=WorkloadFacts(1_049_600, 4_198_400, 4_198_400, BUCKETS, BATCH, "float32", block, workload),
+    pattern = (1.0, 0.99, 1.01, 0.995, 1.005)
+    total = tuple(round(arm.step * pace * pattern[i % 5] * 1e9) for i in range(truth.steps))
+    base = dataclasses.replace(
+        _base(truth, plan, launch, slot, arm.backend or slot.arm, rank),
+        facts=WorkloadFacts(1_049_600, 4_198_400, 4_198_400, BUCKETS, BATCH, "float32", slot.block, slot.workload),
         synchronised=StepSamples(
             total_ns=total,
             forward_ns=tuple(round(t * 0.3) for t in total),
             backward_ns=tuple(round(t * 0.6) for t in total),
             optimizer_ns=tuple(round(t * 0.05) for t in total),
-            warmup_total_ns=tuple(round(step * (1.5 if i == 0 else 1.02) * 1e9) for i in range(truth.warmup)),
+            warmup_total_ns=tuple(
+                round(arm.step * pace * (1.5 if i == 0 else 1.02) * 1e9) for i in range(truth.warmup)
+            ),
         ),
-        nosync=StepSamples(total_ns=tuple(round(nosync * pattern[i % 5] * 1e9) for i in range(20)))
-        if name != SINGLE_ARM
-        else StepSamples(),
-        free_running=(FreeRun(20, round(20 * step * 1e9)),),
+        free_running=(FreeRun(20, round(20 * arm.step * pace * 1e9)),),
+    )
+    if slot.kind == "single":
+        return base
+    failed = arm.gate != "pass"
+    buckets = [round(all_reduce_seconds(arm, size, slot.world_size) * 1e9) for size in BUCKETS]
+    return dataclasses.replace(
+        base,
+        nosync=StepSamples(total_ns=tuple(round(arm.nosync * pace * pattern[i % 5] * 1e9) for i in range(20))),
         collectives=tuple(
-            CollectiveSamples("all_reduce", size, (round(all_reduce_seconds(arm, size, world) * 1e9),) * 5, 0, "torch", "bucket")
-            for size in BUCKETS
-        )
-        if name != SINGLE_ARM and world > 1
-        else (),
+            CollectiveSamples("all_reduce", size, (ns,) * 5, purpose="bucket")
+            for size, ns in zip(BUCKETS, buckets, strict=True)
+            if slot.world_size > 1
+        ),
         equivalence=Equivalence(
             arm.gate,
-            "" if arm.gate == "pass" else "gradient of weight: error 812 times the bound",
-            0.01 if arm.gate == "pass" else 812.0,
-            tuple((1.0 + 0.1 * block + 0.01 * rank) / (i + 1) * (1 + arm.losses_shift) for i in range(10)),
-        )
-        if name != SINGLE_ARM
-        else Equivalence("not run"),
-    )  # fmt: skip
+            "gradient of weight: error 812 times the bound" if failed else "",
+            812.0 if failed else 0.01,
+            tuple((1 + 0.1 * slot.block + 0.01 * rank) / (i + 1) * (1 + arm.losses_shift) for i in range(10)),
+        ),
+    )
 
 
-def _sweep_record(truth: Truth, plan: Plan, launch: str, world: int, block: int, name: str, arm: ArmTruth, rank: int) -> RankRecord:
-    noise = random.Random(f"{truth.seed}/{launch}")
-    pace = 1 + 0.01 * noise.uniform(-1, 1)
+def _sweep_record(
+    truth: Truth, plan: Plan, launch: str, slot: Slot, arm: ArmTruth, scale: float, rank: int
+) -> RankRecord:
+    pace = scale * (1 + 0.01 * random.Random(f"{truth.seed}/{launch}").uniform(-1, 1))
 
-    def one(collective: str, size: int, factor: float = 1.0) -> CollectiveSamples:
-        seconds = all_reduce_seconds(arm, size, world) if factor == 1.0 else arm.alpha + factor * size / arm.beta
-        ns = round(seconds * pace * 1e9)
-        return CollectiveSamples(collective, size, (ns, ns, ns), 0)
+    def one(collective: str, size: int, seconds: float) -> CollectiveSamples:
+        return CollectiveSamples(collective, size, (round(seconds * pace * 1e9),) * 3)
 
-    samples = [one("all_reduce", size) for size in SWEEP_SIZES]
-    samples += [one("broadcast", size, 1.1) for size in SWEEP_SIZES]
-    samples.append(CollectiveSamples("barrier", 0, (round(arm.alpha * 1e9),) * 3))
-    if name == "mpi":
+    samples = [one("all_reduce", size, all_reduce_seconds(arm, size, slot.world_size)) for size in SWEEP_SIZES]
+    samples += [one("broadcast", size, arm.alpha + 1.1 * size / arm.beta) for size in SWEEP_SIZES]
+    samples.append(one("barrier", 0, arm.alpha))
+    if slot.arm == "mpi":
         samples.append(CollectiveSamples("reduce_scatter", SWEEP_SIZES[0], unavailable="mpi has no reduce_scatter"))
-    if rank == 0:
-        size = 16 << 20
-        samples.append(CollectiveSamples("send_recv", size, (round(size / truth.link * 1e9),) * 3, purpose="link"))
+    window = 16 << 20
+    samples.append(CollectiveSamples("send_recv", window, (round(window / truth.link * 1e9),) * 3, purpose="link"))
     return dataclasses.replace(
-        _base(truth, plan, launch, COLLECTIVES, COLLECTIVES, world, block, name, arm.backend or name, rank),
-        collectives=tuple(samples),
+        _base(truth, plan, launch, slot, arm.backend or slot.arm, rank), collectives=tuple(samples)
     )

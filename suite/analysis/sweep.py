@@ -1,0 +1,131 @@
+"""The sweep of collectives as a whole: rows of arms without a result, fitted models, and what looks wrong."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from suite.analysis import bandwidth, caveats, collectives, model, rows, validity
+from suite.analysis.load import LaunchData, RunData
+from suite.analysis.rows import LaunchMeasures
+from suite.plan import COLLECTIVES, comparisons
+from suite.records import Manifest
+from suite.summary import CollectiveResult, ModelResult, Row
+
+
+def status_of(
+    manifest: Manifest,
+    launches: Sequence[LaunchData],
+    arm: str,
+    measures: Sequence[LaunchMeasures],
+    invalid: Mapping[str, str],
+) -> tuple[str, str | None]:
+    """Status and reason of an arm, from what its launches left.
+
+    Args:
+        launches: of one workload and world size; article launches do not count.
+        measures: of the arm's usable launches.
+        invalid: arm → why its results are wrong.
+    """
+    if arm in manifest.unavailable:
+        return "unavailable", manifest.unavailable[arm]
+    if arm in invalid:
+        return "invalid", invalid[arm]
+    if measures:
+        return "ok", None
+    mine = [x for x in launches if x.outcome.arm == arm and x.outcome.kind != "article"]
+    failed = [x.outcome for x in mine if x.outcome.status == "failed"]
+    if failed:
+        return "failed", f"{failed[0].launch}: {caveats.describe_failure(failed[0])}"
+    problems = [problem for x in mine for problem in x.problems]
+    if problems:
+        return "failed", problems[0]
+    return "failed", f"no launch was made before the run ended ({manifest.stop_reason or 'still running'})"
+
+
+def transport_of(launches: Sequence[LaunchData]) -> str:
+    """What carried the data, as the ranks saw it; every distinct answer."""
+    found = {rank.transport for x in launches if x.usable for rank in x.ranks} - {"unknown", ""}
+    return "; ".join(sorted(found)) or "unknown"
+
+
+def rows_without_result(data: RunData, results: Sequence[CollectiveResult]) -> tuple[Row, ...]:
+    """Rows of the sweep for arms that gave nothing or something wrong; sound ones are in ``collectives``."""
+    found = []
+    for workload, world in comparisons(data.plan):
+        if workload != COLLECTIVES:
+            continue
+        for arm in data.plan.arms:
+            mine = [
+                x for x in data.launches
+                if x.outcome.kind == COLLECTIVES and (x.outcome.arm, x.outcome.world_size) == (arm.name, world)
+            ]  # fmt: skip
+            usable = [x for x in mine if x.usable]
+            wrong = [r for r in results if (r.arm, r.world_size) == (arm.name, world) and r.wrong]
+            status, reason = status_of(data.manifest, mine, arm.name, (), {})
+            if usable and wrong:
+                first = wrong[0]
+                status = "invalid"
+                reason = f"{first.collective} of {first.bytes} bytes: {first.wrong} wrong values"
+            elif usable:
+                continue
+            found.append(
+                rows.build_row(
+                    workload=workload, arm=arm.name, backend=arm.backend, device=data.plan.device, world_size=world,
+                    outcomes=[x.outcome for x in mine], measures=(), status=status, reason=reason,
+                    equivalence=validity.equivalence_of([], None), transport=transport_of(mine),
+                )
+            )  # fmt: skip
+    return tuple(found)
+
+
+def models(launches: Sequence[LaunchData]) -> tuple[ModelResult, ...]:
+    """t(S) = α + S/β of every arm, collective and world size with enough sizes; torch's own calls only."""
+    times: dict[tuple[str, str, str, int], dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    for launch in launches:
+        if launch.outcome.kind != COLLECTIVES:
+            continue
+        for t in launch.collectives:
+            value = collectives.call_seconds(t)
+            if value is None or t.size_bytes <= 0 or (t.purpose, t.implementation) != (collectives.SWEEP, "torch"):
+                continue
+            key = (launch.outcome.backend, launch.outcome.arm, t.collective, launch.outcome.world_size)
+            times[key][launch.outcome.launch][t.size_bytes] = value
+    found = []
+    for (backend, arm, collective, world_size), by_launch in sorted(times.items()):
+        sizes = sorted({size for by_size in by_launch.values() for size in by_size})
+        table = np.array([[by_size.get(size, np.nan) for size in sizes] for by_size in by_launch.values()])
+        fitted = model.fit(collective, world_size, sizes, table)
+        if fitted is not None:
+            found.append(
+                ModelResult(
+                    backend=backend,
+                    arm=arm,
+                    collective=collective,
+                    world_size=world_size,
+                    alpha=fitted.alpha,
+                    alpha_ci=None if fitted.alpha_interval is None else fitted.alpha_interval.as_tuple(),
+                    beta=fitted.beta,
+                    beta_ci=None if fitted.beta_interval is None else fitted.beta_interval.as_tuple(),
+                    min_bytes=fitted.min_bytes,
+                    max_bytes=fitted.max_bytes,
+                    worst_misfit=fitted.worst_misfit,
+                    worst_bytes=fitted.worst_bytes,
+                )
+            )
+    return tuple(found)
+
+
+def flag_warning(results: Sequence[CollectiveResult]) -> list[str]:
+    """A warning about collectives that are faster than the link; none where there are none."""
+    flagged = [r for r in results if (r.link_fraction or 0) > bandwidth.LINK_FRACTION_LIMIT]
+    if not flagged:
+        return []
+    worst = max(flagged, key=lambda r: r.link_fraction or 0)
+    return [
+        f"{len(flagged)} collectives are faster than the measured link allows (worst: {worst.arm} {worst.collective}"
+        f" of {worst.bytes} bytes at {worst.link_fraction:.0%} of it, limit {bandwidth.LINK_FRACTION_LIMIT:.0%}): ranks"
+        " on one host, or a wrong size or link speed. Do not trust these lines."
+    ]
