@@ -122,10 +122,7 @@ def decide(
     d = np.stack([launch_values[..., a] - launch_values[..., b] for a, b in pairs], axis=1)
     scale = statistics.SEQUENTIAL_LEVEL if sequential else 1.0
     blocks = np.zeros(campaigns, dtype=np.int64)
-    found = {
-        name: np.zeros((campaigns, len(pairs)))
-        for name in ("estimate", "low", "high", "p", "e_low", "e_high")
-    }
+    found = {name: np.zeros((campaigns, len(pairs))) for name in ("estimate", "low", "high", "p", "e_low", "e_high")}
     running = np.arange(campaigns)
     for n in range(first, last + 1):
         walsh = statistics.walsh_averages(d[running, :, :n])

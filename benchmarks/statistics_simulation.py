@@ -102,9 +102,7 @@ def run(scenario: Scenario, campaigns: int, seed: int) -> Outcome:
     rng = np.random.default_rng(seed)
     log_means = np.zeros(scenario.arms)
     log_means[0] = math.log(scenario.ratio)
-    truth = np.array(
-        [log_means[a] - log_means[b] for a in range(scenario.arms) for b in range(a + 1, scenario.arms)]
-    )
+    truth = np.array([log_means[a] - log_means[b] for a in range(scenario.arms) for b in range(a + 1, scenario.arms)])
     totals = np.zeros(6)
     for at in range(0, campaigns, CHUNK):
         launches = simulate(rng, min(CHUNK, campaigns - at), log_means, scenario.noise)
@@ -135,10 +133,7 @@ def run(scenario: Scenario, campaigns: int, seed: int) -> Outcome:
 
 def table(outcomes: list[Outcome]) -> str:
     """One line per scenario."""
-    lines = [
-        f"{'scenario':<28}{'blocks':>7}{'false':>8}{'nominal':>9}{'pooled':>8}"
-        f"{'coverage':>10}{'equal':>8}  kept"
-    ]
+    lines = [f"{'scenario':<28}{'blocks':>7}{'false':>8}{'nominal':>9}{'pooled':>8}{'coverage':>10}{'equal':>8}  kept"]
     for o in outcomes:
         shares = "".join(
             f"{'–' if share is None else f'{share:.1%}':>{width}}"

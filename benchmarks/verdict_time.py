@@ -28,13 +28,15 @@ CHUNK = 250
 
 @dataclass(frozen=True)
 class Verdicts:
-    """Shares of campaigns by verdict on the first arm, which is truly slower, or as fast. ``wrong`` is "faster": for identical arms
-    half of the false verdicts."""
+    """Shares of campaigns by verdict on the first arm, which is truly slower, or as fast.
+
+    ``faster`` is always wrong; of identical arms, so is ``slower``.
+    """
 
     slower: float
     equivalent: float
     unresolved: float
-    wrong: float
+    faster: float
 
 
 @dataclass(frozen=True)
@@ -136,12 +138,12 @@ def _verdicts(decided: Decided) -> Verdicts:
         slower=float((different & ~wrong).mean()),
         equivalent=float(equivalent.mean()),
         unresolved=float((~different & ~equivalent).mean()),
-        wrong=float(wrong.mean()),
+        faster=float(wrong.mean()),
     )
 
 
 def _shares(verdicts: Verdicts) -> str:
-    shares = (verdicts.wrong, verdicts.equivalent, verdicts.unresolved)
+    shares = (verdicts.faster, verdicts.equivalent, verdicts.unresolved)
     return f"{verdicts.slower:>9.1%}" + "".join(f"{share:>8.1%}" for share in shares)
 
 

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from suite.analysis.bandwidth import busbw_factor
-from suite.analysis.statistics import Interval
+from suite.analysis.statistics import Interval, hodges_lehmann
 
 Floats = NDArray[np.float64]
 
@@ -117,7 +117,8 @@ def fit(
     if not ((sizes > 0).all() and (times[~np.isnan(times)] > 0).all()):
         raise ValueError("sizes and times of a sweep must be positive")
     logs = np.log(times)
-    centre = np.nanmedian(logs, axis=0)
+    # Hodges–Lehmann per size: as safe from one odd launch as a median, nearly as precise as a mean.
+    centre = np.array([hodges_lehmann(column[~np.isnan(column)]) for column in logs.T], dtype=np.float64)
     log_alpha, log_inverse = _minimise(sizes, centre)
     alpha, beta = math.exp(log_alpha), math.exp(-log_inverse)
     line = np.log(alpha + sizes / beta)
