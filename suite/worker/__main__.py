@@ -25,6 +25,7 @@ def main(arguments: list[str]) -> int:
     run.add_argument("--spec", required=True, type=Path, help="the LaunchSpec, JSON")
     probe = commands.add_parser("probe", help="what this host can run: one HostProbe on stdout")
     probe.add_argument("--host", required=True, help="the host's name in the cluster file")
+    probe.add_argument("--device", choices=("auto", "cpu", "cuda"), default="auto", help="what will be trained on")
     commands.add_parser("supervise", help="run a command and leave no descendant behind")
     options = parser.parse_args(arguments)
     if options.command == "run":
@@ -33,7 +34,7 @@ def main(arguments: list[str]) -> int:
         return run_rank(options.spec)
     from suite.worker.probe import main as run_probe
 
-    return run_probe(options.host)
+    return run_probe(options.host, options.device)
 
 
 if __name__ == "__main__":

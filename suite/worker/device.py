@@ -9,11 +9,13 @@ from __future__ import annotations
 
 import resource
 import time
+from itertools import pairwise
 from typing import Protocol
 
 import torch
 
 from suite.errors import LaunchError
+from suite.worker import nvml
 
 MARKS_PER_STEP = 4  # before forward, after forward, after backward, after optimizer
 
@@ -32,6 +34,8 @@ class Device:
     """The CPU, where every operation has ended when it returns."""
 
     kind = "cpu"
+    identity = "cpu"  # what tells this device from another on the same host
+    uuid: str | None = None
 
     def __init__(self) -> None:
         self.torch_device = torch.device("cpu")
@@ -72,6 +76,10 @@ class CudaDevice(Device):
             )
         torch.cuda.set_device(index)
         self.torch_device = torch.device("cuda", index)
+        # Older torch does not tell the UUID.
+        told = getattr(torch.cuda.get_device_properties(index), "uuid", None)
+        self.uuid = f"GPU-{told}" if told else nvml.device_uuid(index)
+        self.identity = self.uuid or f"cuda:{index}"
 
     def synchronise(self) -> None:
         torch.cuda.synchronize(self.torch_device)
@@ -114,7 +122,7 @@ class _EventMarks:
         series = [self._events[i::MARKS_PER_STEP] for i in range(MARKS_PER_STEP)]
         forward, backward, optimizer = (
             [round(a.elapsed_time(b) * 1e6) for a, b in zip(before, after, strict=True)]
-            for before, after in zip(series, series[1:], strict=False)
+            for before, after in pairwise(series)
         )
         return forward, backward, optimizer
 
@@ -129,10 +137,8 @@ def make_device(kind: str, index: int) -> Device:
     Raises:
         LaunchError: the CUDA device is not there.
     """
-    if kind != "cuda":
-        return Device()
     torch.backends.cuda.matmul.allow_tf32 = False
     torch.backends.cudnn.allow_tf32 = False
     torch.backends.cudnn.benchmark = False
     torch.backends.cudnn.deterministic = True
-    return CudaDevice(index)
+    return CudaDevice(index) if kind == "cuda" else Device()

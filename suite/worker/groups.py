@@ -18,6 +18,7 @@ from torch.distributed.rendezvous import rendezvous
 
 from suite.errors import LaunchError
 from suite.worker.device import Device
+from suite.worker.sockets import connections
 
 RENDEZVOUS_SECONDS = 120.0
 
@@ -51,6 +52,7 @@ class Groups:
         store.set_timeout(timeout)
         dist.init_process_group("gloo", store=store, rank=rank, world_size=world_size, timeout=timeout)
         self.barrier()  # everybody has come before the measured backend starts to build its own connections
+        self.earlier_connections = connections()  # the control group's and the store's
         self.measured = dist.new_group(backend=backend, timeout=timeout)
 
     def barrier(self) -> None:

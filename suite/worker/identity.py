@@ -6,12 +6,12 @@ here, from the launch's description, in one place for torchrun and mpirun alike.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 from suite.errors import LaunchError
 from suite.records import HostSlots, LaunchSpec
+from suite.worker.transport import TALKATIVE
 
 # Left set, these change what is timed (blocking waits, logging in the path, collective checks).
 SKEWING = {
@@ -20,6 +20,8 @@ SKEWING = {
     "NCCL_DEBUG": lambda value: value.upper() in ("INFO", "TRACE"),
     "TORCH_DISTRIBUTED_DEBUG": lambda value: value.upper() == "DETAIL",
 }
+
+THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
 
 @dataclass(frozen=True)
@@ -91,7 +93,7 @@ def launch_environment(spec: LaunchSpec, identity: Identity) -> dict[str, str]:
     What the user asked for (launch, arm, host) wins over what the suite derives.
     """
     host = own_slots(spec)
-    wanted = {name: str(spec.threads) for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")}
+    wanted = dict.fromkeys(THREAD_VARIABLES, str(spec.threads))
     if host.interface:
         wanted["NCCL_SOCKET_IFNAME"] = host.interface
         wanted["GLOO_SOCKET_IFNAME"] = host.interface
@@ -99,6 +101,9 @@ def launch_environment(spec: LaunchSpec, identity: Identity) -> dict[str, str]:
         wanted["CUDA_VISIBLE_DEVICES"] = ""
     elif host.devices:
         wanted["CUDA_VISIBLE_DEVICES"] = ",".join(visible_devices(host))
+    wanted["CUDA_DEVICE_ORDER"] = "PCI_BUS_ID"  # numbers as nvidia-smi counts
+    if spec.kind == "pilot":
+        wanted.update(TALKATIVE.get(spec.arm.backend, {}))
     wanted.update(spec.environment)
     wanted.update(spec.arm.environment)
     wanted.update(host.environment)

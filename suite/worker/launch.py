@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
+import gc
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
 
 from suite.errors import LaunchError
 from suite.records import LaunchSpec, StepSamples, WorkloadFacts
-from suite.worker import sanity
+from suite.worker import sanity, transport
 from suite.worker.article import published_mean
 from suite.worker.device import Device, make_device
+from suite.worker.environment import environment_facts, facts_after
 from suite.worker.equivalence import run_gate
 from suite.worker.faults import faulty_loss, injected
 from suite.worker.groups import Groups
 from suite.worker.identity import Identity, device_index, own_slots
 from suite.worker.link import measure_links
-from suite.worker.recorder import Recorder
+from suite.worker.nvml import Sampler, summarise
+from suite.worker.recorder import Recorder, read_log
+from suite.worker.sockets import connections
 from suite.worker.steps import Trainee, bucket_sizes, distributed, free_steps, plain, timed_steps
 from suite.worker.timing import bucket_all_reduces, sweep
 from suite.worker.workloads import Workload, build
@@ -50,14 +54,36 @@ def run_launch(spec: LaunchSpec, identity: Identity, recorder: Recorder) -> None
     torch.set_num_threads(spec.threads)
     device = make_device(spec.device, device_index(own_slots(spec), identity.local_rank))
     context = Context(spec, identity, recorder, device)
+    recorder.enter("environment")
+    recorder.add_environment(environment_facts(spec, identity, device))
+    gc.collect()
+    gc.freeze()  # what was imported is never garbage: collections before each timed mode stay short
+    sampler = Sampler(device.uuid)
     if spec.kind == "single":
         _single(context)
-        recorder.succeed()
-        return
+    else:
+        _together(context)
+    recorder.enter("finish")
+    facts, warnings = summarise(sampler.stop(), ranks_on_gpu=_ranks_on(context))
+    recorder.add_environment({**facts, **facts_after(device)})
+    for text in warnings:
+        recorder.warn(text)
+    recorder.succeed()
+
+
+def _ranks_on(context: Context) -> int:
+    """How many ranks of this launch use this rank's GPU."""
+    devices = own_slots(context.spec).devices
+    return devices.count(devices[context.identity.local_rank]) if devices else 1
+
+
+def _together(context: Context) -> None:
+    """All kinds with process groups."""
+    spec, identity, recorder, device = context.spec, context.identity, context.recorder, context.device
     recorder.enter("rendezvous")
     groups = Groups(spec.arm.backend, identity.rank, identity.world_size, device, spec.deadline_seconds)
     recorder.enter("sanity")
-    sanity.check(spec, identity, device, groups, recorder)
+    sanity.check(spec, device, groups, recorder)
     recorder.enter("setup")
     if spec.kind in ("train", "pilot"):
         _train(context, groups)
@@ -69,15 +95,19 @@ def run_launch(spec: LaunchSpec, identity: Identity, recorder: Recorder) -> None
         recorder.enter("links")
         recorder.add_collectives(measure_links(groups))
     recorder.enter("finish")
+    used = transport.describe(spec.arm.backend, read_log(recorder.log_path), connections() - groups.earlier_connections)
+    recorder.keep(transport=used.text)
+    recorder.add_environment({"connections": used.connections})
+    for text in used.warnings:
+        recorder.warn(text)
     groups.close()
-    recorder.succeed()
 
 
 def _single(context: Context) -> None:
     spec, recorder, device = context.spec, context.recorder, context.device
     recorder.enter("setup")
     workload = context.workload()
-    recorder.keep(facts=_facts(workload, ()))
+    _keep_facts(recorder, workload)
     trainee = plain(workload)
     recorder.enter("warmup")
     warmup = timed_steps(trainee, device, spec.warmup_steps)
@@ -98,7 +128,7 @@ def _train(context: Context, groups: Groups) -> None:
     recorder.enter("setup")
     # Built afresh, so weights, optimizer and random state are those of the start.
     workload = context.workload()
-    recorder.keep(facts=_facts(workload, ()))
+    _keep_facts(recorder, workload)
     trainee = distributed(workload, groups, spec.arm.ddp)
     device.reset_peak()
 
@@ -121,7 +151,7 @@ def _train(context: Context, groups: Groups) -> None:
 
     recorder.enter("buckets")
     buckets = bucket_sizes(trainee, groups)
-    recorder.keep(facts=_facts(workload, buckets))
+    _keep_facts(recorder, workload, buckets)
     if sum(buckets) != workload.gradient_bytes:
         recorder.warn(
             f"DDP's buckets hold {sum(buckets)} bytes, the gradients {workload.gradient_bytes}: "
@@ -143,7 +173,8 @@ def _article(context: Context, groups: Groups) -> None:
     trainee = distributed(workload, groups, context.spec.arm.ddp)
     context.recorder.enter("measure")
     groups.barrier()
-    context.recorder.keep(facts=_facts(workload, ()), article_seconds=published_mean(trainee))
+    context.recorder.keep(article_seconds=published_mean(trainee))
+    _keep_facts(context.recorder, workload)
 
 
 def _without_sync(trainee: Trainee, groups: Groups, steps: int) -> StepSamples:
@@ -158,6 +189,12 @@ def _without_sync(trainee: Trainee, groups: Groups, steps: int) -> StepSamples:
 
 def _with_warmup(samples: StepSamples, warmup: StepSamples) -> StepSamples:
     return dataclasses.replace(samples, warmup_total_ns=warmup.total_ns)
+
+
+def _keep_facts(recorder: Recorder, workload: Workload, buckets: tuple[int, ...] = ()) -> None:
+    facts = _facts(workload, buckets)
+    recorder.keep(facts=facts)
+    recorder.add_environment({"parameters": facts.parameters, "batch_size": facts.batch_size, "dtype": facts.dtype})
 
 
 def _facts(workload: Workload, buckets: tuple[int, ...]) -> WorkloadFacts:

@@ -117,6 +117,14 @@ class Recorder:
             self._written = True
 
 
+def read_log(path: Path) -> str:
+    """Everything that this rank has printed; empty when there is no log."""
+    try:
+        return path.read_text(errors="replace")
+    except OSError:
+        return ""
+
+
 def log_tail(path: Path) -> tuple[str, ...]:
     """The last lines of a rank's log, without empty ones; none when there is no log."""
     try:

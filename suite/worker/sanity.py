@@ -13,7 +13,6 @@ from suite.errors import LaunchError
 from suite.records import LaunchSpec
 from suite.worker.device import Device
 from suite.worker.groups import Groups
-from suite.worker.identity import Identity
 from suite.worker.recorder import Recorder
 
 
@@ -29,7 +28,7 @@ class Place:
     torch: str
 
 
-def check(spec: LaunchSpec, identity: Identity, device: Device, groups: Groups, recorder: Recorder) -> None:
+def check(spec: LaunchSpec, device: Device, groups: Groups, recorder: Recorder) -> None:
     """Compare what all ranks say with the plan.
 
     Raises:
@@ -41,7 +40,7 @@ def check(spec: LaunchSpec, identity: Identity, device: Device, groups: Groups, 
     mine = Place(
         host=spec.host,
         machine=socket.gethostname(),
-        device=device_identity(device),
+        device=device.identity,
         threads=torch.get_num_threads(),
         cpus=len(os.sched_getaffinity(0)),
         torch=torch.__version__,
@@ -56,15 +55,6 @@ def check(spec: LaunchSpec, identity: Identity, device: Device, groups: Groups, 
     _check_devices(spec, device, places, recorder)
     for text in _oversubscription(places):
         recorder.warn(text)
-
-
-def device_identity(device: Device) -> str:
-    """What tells one device from another: the GPU's UUID where torch knows it, else its index; "cpu"."""
-    if device.kind != "cuda":
-        return "cpu"
-    properties = torch.cuda.get_device_properties(device.torch_device)
-    uuid = getattr(properties, "uuid", None)
-    return f"GPU-{uuid}" if uuid else f"cuda:{device.torch_device.index}"
 
 
 def _check_machines(spec: LaunchSpec, places: list[Place]) -> None:

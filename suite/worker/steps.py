@@ -144,13 +144,11 @@ def _register(model: nn.Module, reduction: Reduction) -> None:
 def quiet() -> Iterator[None]:
     """No garbage collection while something is timed; the same for every backend."""
     gc.collect()
-    gc.freeze()
     gc.disable()
     try:
         yield
     finally:
         gc.enable()
-        gc.unfreeze()
 
 
 def timed_steps(trainee: Trainee, device: Device, count: int) -> StepSamples:

@@ -15,6 +15,7 @@ Standard library only, and of that only what starts fast.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import os
 import selectors
@@ -146,10 +147,8 @@ class Supervisor:
                 if not kill and pid in told:
                     continue
                 told.add(pid)
-                try:
+                with contextlib.suppress(ProcessLookupError, PermissionError):
                     os.kill(pid, signal.SIGKILL if kill else signal.SIGTERM)
-                except (ProcessLookupError, PermissionError):
-                    pass
             time.sleep(SCAN_SECONDS)
 
 

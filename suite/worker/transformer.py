@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import torch
-import torch.nn.functional as functional
 from torch import nn
+from torch.nn import functional
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,90 @@
+"""The way that each backend's data really takes, by evidence rather than by configuration.
+
+Every launch looks at the TCP connections that the measured group made. A pilot, whose times are no result, may
+also make NCCL and Open MPI tell what they chose, and reads that from its own log.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+from suite.worker.machine import infiniband_ports_up, interface_of
+from suite.worker.sockets import Connection
+
+# What makes a backend tell; only ever set in a pilot.
+TALKATIVE = {
+    "nccl": {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,GRAPH"},
+    "mpi": {"OMPI_MCA_pml_base_verbose": "10", "OMPI_MCA_btl_base_verbose": "100"},
+    "gloo": {},
+}
+
+
+@dataclass(frozen=True)
+class Transport:
+    """``text`` is for the row; ``connections`` for the environment record; ``warnings`` for the reader."""
+
+    text: str
+    connections: str
+    warnings: tuple[str, ...] = field(default=())
+
+
+def describe(backend: str, log: str, made: Iterable[Connection], ports_up: int | None = None) -> Transport:
+    """What a backend used.
+
+    Args:
+        backend: nccl, gloo or mpi.
+        log: what this rank has printed; says nothing unless the backend was made talkative.
+        made: the TCP connections that were made by the measured group.
+        ports_up: active InfiniBand ports; None: look.
+    """
+    pairs = sorted({(connection.local, connection.remote) for connection in made})
+    listed = ", ".join(f"{local} to {remote}" for local, remote in pairs)
+    over_tcp = _tcp(pairs)
+    if backend == "nccl":
+        return _nccl(log, over_tcp, listed, infiniband_ports_up() if ports_up is None else ports_up)
+    if backend == "mpi":
+        return _mpi(log, over_tcp, listed)
+    return Transport(f"gloo: {over_tcp}" if pairs else "gloo: no connection (one rank)", listed)
+
+
+def _tcp(pairs: list[tuple[str, str]]) -> str:
+    """E.g. "TCP on eth0 (10.0.0.1)"."""
+    places = sorted({local for local, _ in pairs})
+    return "TCP on " + ", ".join(f"{interface_of(place) or 'unknown interface'} ({place})" for place in places)
+
+
+def _mpi(log: str, over_tcp: str, listed: str) -> Transport:
+    selected = re.search(r"select: component (\w+) selected", log)
+    used = {kind for kind in re.findall(r"mca: bml: Using (\w+) btl for send to", log) if kind != "self"}
+    parts = []
+    if selected:
+        parts.append(f"pml {selected.group(1)}")
+    if used:
+        parts.append("btl " + ", ".join(sorted(used)))
+    if listed:
+        parts.append(over_tcp)
+    elif not used:
+        parts.append("no TCP connection: within one host, or not over TCP")
+    return Transport("mpi: " + ", ".join(parts), listed)
+
+
+def _nccl(log: str, over_tcp: str, listed: str, ports_up: int) -> Transport:
+    # "NET/Socket : Using [0]eth0:10.0.0.1<0>", "NET/IB : Using [0]mlx5_0:1/IB ..."; "... via P2P/IPC", "via NET/IB/0".
+    using = re.findall(r"NET/(\w+) : Using ((?:\[\d+\]\S+ ?)+)", log)
+    ways = sorted(set(re.findall(r" via ([A-Z0-9]+/\w+)", log)))
+    parts = []
+    if ways:
+        parts.append("via " + ", ".join(ways))
+    parts += [f"NET/{net} {' '.join(names.split())}" for net, names in using]
+    if not parts:
+        parts.append(over_tcp if listed else "not told")
+    warnings = []
+    network = {net for net, _ in using}
+    if ports_up and network == {"Socket"}:
+        warnings.append(
+            f"NCCL uses sockets although {ports_up} InfiniBand or RoCE port(s) are up: a silent fall-back. "
+            "Check that the container sees /dev/infiniband and has unlimited memlock."
+        )
+    return Transport("nccl: " + ", ".join(parts), listed, tuple(warnings))
