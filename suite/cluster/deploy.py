@@ -114,7 +114,7 @@ def deploy(
     deployment = secrets.token_hex(6)
     progress(f"starting one container on each of {len(hosts)} hosts")
     containers = _start(cluster, remotes, image, deployment, wanted, prints)
-    for name, problem in fan_out(hosts, images.remove_superseded, START_SECONDS).items():
+    for name, problem in fan_out(hosts, images.remove_superseded, images.REMOVE_SECONDS + 10).items():
         if isinstance(problem, Exception):
             progress(f"{name}: {problem}")
     return Deployment(deployment, cluster.name, image.id, containers, False, shipped, time.monotonic() - start)

@@ -7,6 +7,7 @@ manifest, the classic one the configuration), equal layers and equal configurati
 from __future__ import annotations
 
 import itertools
+import json
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -29,6 +30,7 @@ CHUNK = 1 << 20
 SAVE_SECONDS = 300
 SEND_SECONDS = 60
 LOAD_SECONDS = 900
+REMOVE_SECONDS = 300  # deleting the many files of a large layer takes an engine a while
 _REPORT_EVERY = 64 << 20
 _PLATFORMS = {"x86_64": "amd64", "aarch64": "arm64", "armv7l": "arm"}
 
@@ -246,10 +248,12 @@ class _Meter:
 
 def remove_superseded(remote: Engine) -> None:
     """Remove images of this suite that lost their tag to a newer one. Raises HostError."""
+    filters = {"dangling": ["true"], "label": [VARIANT]}
     with engine_errors(remote.name, "removing superseded images"):
-        remote.api.prune_images(  # type: ignore[no-untyped-call]
-            filters={"dangling": True, "label": [VARIANT]}
+        answer = remote.api.post(
+            url(remote.api, "/images/prune"), params={"filters": json.dumps(filters)}, timeout=REMOVE_SECONDS
         )
+        raise_for_status(answer)
 
 
 def remove_all(remote: Engine) -> list[str]:
