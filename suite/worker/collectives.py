@@ -144,11 +144,15 @@ def _all_gather(groups: Groups, size_bytes: int, *, as_list: bool) -> Call:
         else:
             dist.all_gather_into_tensor(whole, share, group=group)
 
+    def write() -> None:
+        fill(share, rank)
+        whole.fill_(-1)
+
     return Call(
         "all_gather",
         whole.numel() * ELEMENT_BYTES,
         run,
-        fill=lambda: (fill(share, rank), whole.fill_(-1)),
+        fill=write,
         wrong=lambda: sum(count_wrong(part, 1, source) for source, part in enumerate(parts)),
     )
 
@@ -221,11 +225,15 @@ def _send_recv(groups: Groups, size_bytes: int) -> Call:
         for work in dist.batch_isend_irecv(operations):
             work.wait()
 
+    def write() -> None:
+        fill(sent, rank)
+        received.fill_(-1)
+
     return Call(
         "send_recv",
         sent.numel() * ELEMENT_BYTES,
         run,
-        fill=lambda: (fill(sent, rank), received.fill_(-1)),
+        fill=write,
         wrong=lambda: count_wrong(received, 1, before),
     )
 

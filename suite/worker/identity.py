@@ -6,7 +6,7 @@ here, from the launch's description, in one place for torchrun and mpirun alike.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 from suite.errors import LaunchError
@@ -14,7 +14,7 @@ from suite.records import HostSlots, LaunchSpec
 from suite.worker.transport import TALKATIVE
 
 # Left set, these change what is timed (blocking waits, logging in the path, collective checks).
-SKEWING = {
+SKEWING: dict[str, Callable[[str], bool]] = {
     "NCCL_BLOCKING_WAIT": lambda value: value not in ("", "0"),
     "TORCH_NCCL_BLOCKING_WAIT": lambda value: value not in ("", "0"),
     "NCCL_DEBUG": lambda value: value.upper() in ("INFO", "TRACE"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import gc
+import statistics
 
 import torch
 from torch.nn.parallel import DistributedDataParallel
@@ -22,7 +23,7 @@ from suite.worker.link import measure_links
 from suite.worker.nvml import Sampler, summarise
 from suite.worker.recorder import Recorder, read_log
 from suite.worker.sockets import connections
-from suite.worker.steps import Trainee, bucket_sizes, distributed, free_steps, plain, timed_steps
+from suite.worker.steps import Trainee, bucket_sizes, distributed, free_steps, implausible, plain, timed_steps
 from suite.worker.timing import bucket_all_reduces, sweep
 from suite.worker.workloads import Workload, build
 
@@ -95,7 +96,13 @@ def _together(context: Context) -> None:
         recorder.enter("links")
         recorder.add_collectives(measure_links(groups))
     recorder.enter("finish")
-    used = transport.describe(spec.arm.backend, read_log(recorder.log_path), connections() - groups.earlier_connections)
+    used = transport.describe(
+        spec.arm.backend,
+        read_log(recorder.log_path),
+        connections() - groups.earlier_connections,
+        device=spec.device,
+        interface=own_slots(spec).interface,
+    )
     recorder.keep(transport=used.text)
     recorder.add_environment({"connections": used.connections})
     for text in used.warnings:
@@ -143,6 +150,7 @@ def _train(context: Context, groups: Groups) -> None:
     groups.barrier()
     samples = timed_steps(measured, device, spec.steps)
     recorder.keep(synchronised=_with_warmup(samples, warmup))
+    _check_clock(samples, device, recorder)
     if spec.free_steps:
         groups.barrier()
         recorder.keep(free_running=(free_steps(trainee, device, spec.free_steps),))
@@ -159,6 +167,16 @@ def _train(context: Context, groups: Groups) -> None:
         )
     if spec.kind == "train" and spec.allreduce_repeats:
         recorder.add_collectives(bucket_all_reduces(groups, buckets, spec.allreduce_repeats))
+
+
+def _check_clock(samples: StepSamples, device: Device, recorder: Recorder) -> None:
+    """CUDA's events beside the host's clock: a diagnosis, never the result."""
+    doubt = implausible(samples)
+    if doubt:
+        recorder.warn(doubt)
+    if device.kind == "cuda" and samples.total_ns:
+        phases = zip(samples.forward_ns, samples.backward_ns, samples.optimizer_ns, strict=True)
+        recorder.add_environment({"gpu_events_seconds": statistics.median(map(sum, phases)) / 1e9})
 
 
 def _collectives(context: Context, groups: Groups) -> None:

@@ -47,8 +47,6 @@ def load_spec(path: Path) -> LaunchSpec:
 
 def _build(kind: Any, value: Any, where: str) -> Any:
     """``value`` (from JSON) as an instance of ``kind``; ``where`` names the field for messages."""
-    if kind is Any:
-        return value
     if dataclasses.is_dataclass(kind):
         return _build_dataclass(kind, value, where)
     origin, arguments = typing.get_origin(kind), typing.get_args(kind)
@@ -56,19 +54,23 @@ def _build(kind: Any, value: Any, where: str) -> Any:
         if value is None and type(None) in arguments:
             return None
         return _build(next(a for a in arguments if a is not type(None)), value, where)
-    if origin is tuple:
-        if not isinstance(value, list):
-            raise TypeError(f"{where} is {type(value).__name__}, not a list")
-        return tuple(_build(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(value))
-    if origin is dict:
-        if not isinstance(value, dict):
-            raise TypeError(f"{where} is {type(value).__name__}, not an object")
-        return {key: _build(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
+    if origin in (tuple, dict):
+        return _build_container(origin, arguments, value, where)
     if kind is float and type(value) is int:
         return float(value)
     if type(value) is not kind:
         raise TypeError(f"{where} is {type(value).__name__}, not {kind.__name__}")
     return value
+
+
+def _build_container(origin: Any, arguments: tuple[Any, ...], value: Any, where: str) -> Any:
+    if origin is tuple:
+        if not isinstance(value, list):
+            raise TypeError(f"{where} is {type(value).__name__}, not a list")
+        return tuple(_build(arguments[0], item, f"{where}[{i}]") for i, item in enumerate(value))
+    if not isinstance(value, dict):
+        raise TypeError(f"{where} is {type(value).__name__}, not an object")
+    return {key: _build(arguments[1], item, f"{where}.{key}") for key, item in value.items()}
 
 
 def _build_dataclass(kind: Any, value: Any, where: str) -> Any:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import statistics
 import time
 import warnings
 from collections.abc import Iterator
@@ -23,6 +24,9 @@ from suite.records import DdpOptions, FreeRun, StepSamples
 from suite.worker.device import Device
 from suite.worker.groups import Groups
 from suite.worker.workloads import LossFunction, Workload
+
+# A step's phases by the device's clock may exceed its time by the host's by no more than the clocks' grain.
+PLAUSIBLE = 0.95
 
 
 @dataclass(frozen=True)
@@ -179,6 +183,23 @@ def timed_steps(trainee: Trainee, device: Device, count: int) -> StepSamples:
             start = end
     forward, backward, optimizer = marks.phases_ns()
     return StepSamples(tuple(totals), tuple(forward), tuple(backward), tuple(optimizer))
+
+
+def implausible(samples: StepSamples) -> str | None:
+    """Why the steps' times cannot be true: less time on the host's clock than the device was busy; else None.
+
+    That is what a step looks like whose end was not waited for. On CPU the phases are parts of the total.
+    """
+    if not samples.total_ns:
+        return None
+    phases = zip(samples.forward_ns, samples.backward_ns, samples.optimizer_ns, strict=True)
+    total, busy = statistics.median(samples.total_ns), statistics.median(map(sum, phases))
+    if total >= PLAUSIBLE * busy:
+        return None
+    return (
+        f"Implausible: a step takes {total / 1e6:.3f} ms by the host's clock, but its phases took {busy / 1e6:.3f} ms "
+        "on the device: the device was not synchronised at the end of the step."
+    )
 
 
 def free_steps(trainee: Trainee, device: Device, count: int) -> FreeRun:

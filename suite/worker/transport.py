@@ -20,6 +20,12 @@ TALKATIVE = {
     "gloo": {},
 }
 
+# What becomes of a GPU's memory on its way; part of the row.
+_ON_CUDA = {
+    "gloo": ", staged through host memory",
+    "mpi": ", device synchronised before each collective",
+}
+
 
 @dataclass(frozen=True)
 class Transport:
@@ -30,23 +36,42 @@ class Transport:
     warnings: tuple[str, ...] = field(default=())
 
 
-def describe(backend: str, log: str, made: Iterable[Connection], ports_up: int | None = None) -> Transport:
+def describe(
+    backend: str,
+    log: str,
+    made: Iterable[Connection],
+    *,
+    device: str = "cpu",
+    interface: str | None = None,
+    ports_up: int | None = None,
+) -> Transport:
     """What a backend used.
 
     Args:
         backend: nccl, gloo or mpi.
         log: what this rank has printed; says nothing unless the backend was made talkative.
         made: the TCP connections that were made by the measured group.
+        device: "cpu" or "cuda", where the tensors are.
+        interface: the interface that was asked for.
         ports_up: active InfiniBand ports; None: look.
     """
     pairs = sorted({(connection.local, connection.remote) for connection in made})
+    if backend == "mpi":  # ranks also talk to mpirun's daemon on their own host, which is no transport
+        pairs = [(local, remote) for local, remote in pairs if local != remote]
     listed = ", ".join(f"{local} to {remote}" for local, remote in pairs)
     over_tcp = _tcp(pairs)
     if backend == "nccl":
-        return _nccl(log, over_tcp, listed, infiniband_ports_up() if ports_up is None else ports_up)
-    if backend == "mpi":
-        return _mpi(log, over_tcp, listed)
-    return Transport(f"gloo: {over_tcp}" if pairs else "gloo: no connection (one rank)", listed)
+        used = _nccl(log, over_tcp, listed, infiniband_ports_up() if ports_up is None else ports_up)
+    elif backend == "mpi":
+        used = _mpi(log, over_tcp, listed)
+    else:
+        used = Transport(f"gloo: {over_tcp}" if pairs else "gloo: no connection (one rank)", listed)
+    text = used.text + (_ON_CUDA.get(backend, "") if device == "cuda" else "")
+    strays = sorted({local for local, _ in pairs if interface and interface_of(local) != interface})
+    warnings = used.warnings
+    if strays:
+        warnings = (*warnings, f"{backend} uses {', '.join(strays)}, which is not on {interface} as asked for.")
+    return Transport(text, listed, warnings)
 
 
 def _tcp(pairs: list[tuple[str, str]]) -> str:
