@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from suite import codec
 from suite.errors import RecordError
-from suite.paths import RunPaths, is_safe_name
+from suite.paths import RunPaths, is_safe_name, rank_file
 from suite.plan import Plan
 from suite.records import CollectiveSamples, LaunchOutcome, Manifest, RankRecord, StepSamples
 
@@ -111,8 +111,7 @@ def load_launch(run: RunPaths, outcome: LaunchOutcome, manifest: Manifest) -> La
     for rank, path in found.items():
         name = f"launches/{outcome.launch}/{path.name}"
         try:
-            record = _read_record(run, outcome, rank, name)
-            _check_belongs(record, outcome, rank, manifest.run, name)
+            record = read_record(run, outcome, rank, manifest.run)
             arrays = _rank_arrays(record, outcome, name)
         except RecordError as error:
             problems.append(str(error))
@@ -141,7 +140,13 @@ class _RankArrays:
     collectives: tuple[tuple[CollectiveSamples, Nanoseconds], ...]
 
 
-def _read_record(run: RunPaths, outcome: LaunchOutcome, rank: int, name: str) -> RankRecord:
+def read_record(run: RunPaths, outcome: LaunchOutcome, rank: int, run_id: str) -> RankRecord:
+    """One rank's record, whole, as it was collected and of the launch that the ledger means.
+
+    Raises:
+        RecordError: it cannot be read, was changed since, or is of another launch or run; names the file.
+    """
+    name = f"launches/{outcome.launch}/{rank_file(rank)}"
     path = run.rank(outcome.launch, rank)
     try:
         if path.stat().st_size > codec.MAX_RECORD_BYTES:
@@ -152,7 +157,9 @@ def _read_record(run: RunPaths, outcome: LaunchOutcome, rank: int, name: str) ->
     expected = outcome.digests.get(path.name)
     if expected is not None and hashlib.sha256(data).hexdigest() != expected:
         raise RecordError(name, "is not the file that was collected: its SHA-256 differs from the ledger's.")
-    return codec.decode(data, RankRecord, name)
+    record = codec.decode(data, RankRecord, name)
+    _check_belongs(record, outcome, rank, run_id, name)
+    return record
 
 
 def _check_belongs(record: RankRecord, outcome: LaunchOutcome, rank: int, run: str, name: str) -> None:

@@ -42,7 +42,7 @@ def render(summary: Summary, data: RunData | None) -> str:
     Args:
         data: the raw samples; without them the charts of single steps are left out.
     """
-    script, style = _source("report.js"), _source("report.css")
+    script, style = _source("report.js"), _source("chart.css") + _source("report.css")
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
@@ -144,6 +144,6 @@ def scaling_charts(summary: Summary) -> tuple[Chart, ...]:
 
 def standalone(chart: Chart) -> str:
     """One chart as a file of its own, with its style inside."""
-    style = _source("report.css").replace("</", "")
+    style = _source("chart.css")
     head, rest = chart.markup.split(">", 1)
     return f'<?xml version="1.0" encoding="UTF-8"?>\n{head}><style>{style}</style>{rest}\n'
