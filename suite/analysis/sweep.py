@@ -81,9 +81,12 @@ def rows_without_result(data: RunData, results: Sequence[CollectiveResult]) -> t
     return tuple(found)
 
 
-def models(launches: Sequence[LaunchData]) -> tuple[ModelResult, ...]:
+ModelKey = tuple[str, str, str, int]  # backend, arm, collective, world size
+
+
+def fitted(launches: Sequence[LaunchData]) -> dict[ModelKey, model.CollectiveModel]:
     """t(S) = α + S/β of every arm, collective and world size with enough sizes; torch's own calls only."""
-    times: dict[tuple[str, str, str, int], dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
+    times: dict[ModelKey, dict[str, dict[int, float]]] = defaultdict(lambda: defaultdict(dict))
     for launch in launches:
         if launch.outcome.kind != COLLECTIVES:
             continue
@@ -93,29 +96,35 @@ def models(launches: Sequence[LaunchData]) -> tuple[ModelResult, ...]:
                 continue
             key = (launch.outcome.backend, launch.outcome.arm, t.collective, launch.outcome.world_size)
             times[key][launch.outcome.launch][t.size_bytes] = value
-    found = []
-    for (backend, arm, collective, world_size), by_launch in sorted(times.items()):
+    found = {}
+    for key, by_launch in sorted(times.items()):
         sizes = sorted({size for by_size in by_launch.values() for size in by_size})
         table = np.array([[by_size.get(size, np.nan) for size in sizes] for by_size in by_launch.values()])
-        fitted = model.fit(collective, world_size, sizes, table)
-        if fitted is not None:
-            found.append(
-                ModelResult(
-                    backend=backend,
-                    arm=arm,
-                    collective=collective,
-                    world_size=world_size,
-                    alpha=fitted.alpha,
-                    alpha_ci=None if fitted.alpha_interval is None else fitted.alpha_interval.as_tuple(),
-                    beta=fitted.beta,
-                    beta_ci=None if fitted.beta_interval is None else fitted.beta_interval.as_tuple(),
-                    min_bytes=fitted.min_bytes,
-                    max_bytes=fitted.max_bytes,
-                    worst_misfit=fitted.worst_misfit,
-                    worst_bytes=fitted.worst_bytes,
-                )
-            )
-    return tuple(found)
+        result = model.fit(key[2], key[3], sizes, table)
+        if result is not None:
+            found[key] = result
+    return found
+
+
+def models(launches: Sequence[LaunchData]) -> tuple[ModelResult, ...]:
+    """The fitted models as the summary holds them."""
+    return tuple(
+        ModelResult(
+            backend=backend,
+            arm=arm,
+            collective=collective,
+            world_size=world_size,
+            alpha=result.alpha,
+            alpha_ci=None if result.alpha_interval is None else result.alpha_interval.as_tuple(),
+            beta=result.beta,
+            beta_ci=None if result.beta_interval is None else result.beta_interval.as_tuple(),
+            min_bytes=result.min_bytes,
+            max_bytes=result.max_bytes,
+            worst_misfit=result.worst_misfit,
+            worst_bytes=result.worst_bytes,
+        )
+        for (backend, arm, collective, world_size), result in fitted(launches).items()
+    )
 
 
 def flag_warning(results: Sequence[CollectiveResult]) -> list[str]:

@@ -17,8 +17,11 @@ from suite.paths import RunPaths, is_safe_name
 from suite.plan import Plan
 from suite.records import Manifest, RankRecord
 from suite.report import bundle, sbom, write_all
+from suite.report.bundle import load_plan_of_bundle, unpacked
 from suite.report.index import write_index
 from suite.report.scrub import Scrubber
+
+__all__ = ["load_plan_of_bundle", "publish", "unpacked"]
 
 
 def publish(run: RunPaths, name: str, *, anonymous: bool = False, secrets: Iterable[str] = ()) -> Path:
