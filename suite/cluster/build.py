@@ -65,7 +65,7 @@ def build(
     builder, environment = choose_builder(chosen)
     with tempfile.TemporaryDirectory(prefix="ddp-suite-build-") as folder:
         id_file = Path(folder) / "image-id"
-        words = [*builder, *build_words(chosen, given, revision(), id_file), str(root)]
+        words = [*builder, *build_words(chosen, given, revision(), root, id_file)]
         progress(shlex.join([*(f"{name}={value}" for name, value in environment.items()), *words]))
         limit = deadline_seconds if deadline_seconds is not None else chosen.deadline_seconds
         code, tail = _run(words, {**os.environ, **environment}, limit, progress)
@@ -81,13 +81,15 @@ def revision() -> str:
     return f"{head}+dirty" if dirty else head
 
 
-def build_words(variant: Variant, arguments: Mapping[str, str], suite_commit: str, id_file: Path) -> list[str]:
-    """The words after ``docker build``, without the context: a pure function. Empty arguments keep the defaults."""
-    words = ["--file", variant.dockerfile, "--tag", variant.tag, "--iidfile", str(id_file)]
+def build_words(
+    variant: Variant, arguments: Mapping[str, str], suite_commit: str, root: Path, id_file: Path
+) -> list[str]:
+    """The words after ``docker build``: a pure function. An argument with an empty value is passed on as such."""
+    words = ["--file", str(root / variant.dockerfile), "--tag", variant.tag, "--iidfile", str(id_file)]
     words += ["--label", f"{COMMIT_LABEL}={suite_commit}", "--label", f"{VERSION_LABEL}={suite.__version__}"]
     for name, value in sorted(arguments.items()):
         words += ["--build-arg", f"{name}={value}"]
-    return words
+    return [*words, str(root)]
 
 
 def choose_builder(variant: Variant) -> tuple[list[str], dict[str, str]]:
