@@ -41,41 +41,28 @@ def smoke(backend: str) -> None:
 
 
 def run_smoke(backend: str) -> str | None:
-    """Start the two ranks of one backend; None, or what went wrong."""
-    command = [sys.executable, str(Path(__file__).resolve()), "--smoke", backend]
+    """Start the two ranks of one backend as a launch does; None, or what went wrong."""
+    ranks = str(WORLD_SIZE)
     if backend == "mpi":
         # Slots are as many as cores, and a build machine may have one.
-        jobs: list[tuple[list[str], dict[str, str]]] = [
-            (["mpirun", "-n", str(WORLD_SIZE), "--oversubscribe", "--bind-to", "none", *command], {})
-        ]
+        launcher = ["mpirun", "-n", ranks, "--oversubscribe", "--bind-to", "none", sys.executable]
     else:
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
-            port = str(probe.getsockname()[1])
-        common = {
-            "MASTER_ADDR": "127.0.0.1",
-            "MASTER_PORT": port,
-            "WORLD_SIZE": str(WORLD_SIZE),
-            "GLOO_SOCKET_IFNAME": "lo",
-        }
-        jobs = [(command, {**common, "RANK": str(rank)}) for rank in range(WORLD_SIZE)]
-    processes = [
-        subprocess.Popen(
-            job, env={**os.environ, **extra}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-        )
-        for job, extra in jobs
-    ]
+            port = probe.getsockname()[1]
+        launcher = [sys.executable, "-m", "torch.distributed.run", "--nnodes=1", "--node_rank=0"]
+        launcher += [f"--nproc_per_node={ranks}", "--master_addr=127.0.0.1", f"--master_port={port}"]
+    command = [*launcher, str(Path(__file__).resolve()), "--smoke", backend]
+    environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo"}
     try:
-        outputs = [process.communicate(timeout=SMOKE_SECONDS)[0] for process in processes]
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=SMOKE_SECONDS, check=False
+        )
     except subprocess.TimeoutExpired:
         return f"two {backend} ranks did not end within {SMOKE_SECONDS:.0f} s"
-    finally:
-        for process in processes:
-            process.kill()
-    for process, output in zip(processes, outputs, strict=True):
-        if process.returncode != 0:
-            tail = "\n    ".join(output.strip().splitlines()[-12:])
-            return f"two {backend} ranks could not add a tensor (exit {process.returncode}):\n    {tail}"
+    if done.returncode != 0:
+        tail = "\n    ".join((done.stdout + done.stderr).strip().splitlines()[-12:])
+        return f"two {backend} ranks could not add a tensor (exit {done.returncode}):\n    {tail}"
     return None
 
 
@@ -140,9 +127,7 @@ def main() -> int:
     parser.add_argument("--torch", help="demanded version, e.g. 2.0.1")
     parser.add_argument("--cuda", help="demanded CUDA version, e.g. 11.8")
     parser.add_argument("--blas", help="part of the demanded BLAS library's name, e.g. openblas")
-    parser.add_argument(
-        "--cuda-aware-mpi", action="store_true", help="demand an Open MPI built with CUDA support"
-    )
+    parser.add_argument("--cuda-aware-mpi", action="store_true", help="demand an Open MPI built with CUDA support")
     parser.add_argument("--smoke", choices=BACKENDS, help=argparse.SUPPRESS)
     args = parser.parse_args()
     if args.smoke:

@@ -1,0 +1,67 @@
+# make local   the comparison on this machine: in a container where a Docker engine answers, else in a virtual environment
+# make test    everything that can be tested here; container tests are skipped, loudly, where no engine answers
+SHELL := /bin/bash
+PYTHON ?= python3
+VENV ?= .venv
+VENV_LOCAL ?= .venv-local
+# For `make local ARGS="--plan standard --backend gloo,mpi"` and `make test PYTEST_ARGS="tests/analysis -k median"`.
+ARGS ?= --plan quick --backend all
+PYTEST_ARGS ?=
+COMMIT = $(shell git rev-parse HEAD 2>/dev/null)$(shell git diff --quiet HEAD 2>/dev/null || echo +dirty)
+LOCK = requirements/dev.txt
+
+.PHONY: help local test lint clean
+help:
+	@sed -n 's/^# \(make .*\)/\1/p' Makefile
+
+local:
+	@why=; \
+	if ! command -v docker >/dev/null; then why="there is no Docker client"; \
+	elif ! timeout 10 docker compose version >/dev/null 2>&1; then why="the Docker client has no compose plugin"; \
+	elif ! timeout 20 docker info >/dev/null 2>&1; then why="no Docker engine answers (or not to user $$(id -un))"; fi; \
+	if [ -z "$$why" ]; then \
+	    echo "make local: a Docker engine answers, so in a container: docker compose run --rm suite-local local $(ARGS)" >&2; \
+	    docker image inspect debian:trixie-slim >/dev/null 2>&1 || \
+	        echo "make local: the base image is not here yet; where no registry gives it, 'sudo docker/base-image.sh' makes it" >&2; \
+	    SUITE_COMMIT=$${SUITE_COMMIT:-$(COMMIT)} docker compose run --rm suite-local local $(ARGS); \
+	else \
+	    echo "make local: $$why, so in a virtual environment ($(VENV_LOCAL)), with the torch that pip gives: fab local $(ARGS)" >&2; \
+	    echo "make local: (on Debian or Ubuntu, 'sudo docker/engine-debian.sh' provides an engine)" >&2; \
+	    $(MAKE) --no-print-directory $(VENV_LOCAL)/.installed && $(VENV_LOCAL)/bin/fab local $(ARGS); \
+	fi
+
+test: lint
+	$(VENV)/bin/python -m pytest $(PYTEST_ARGS)
+
+lint: $(VENV)/.installed
+	$(VENV)/bin/ruff format --check .
+	$(VENV)/bin/ruff check .
+	$(VENV)/bin/mypy
+
+# Exact versions, with hashes, in continuous integration; what pyproject.toml allows elsewhere.
+$(VENV)/.installed: pyproject.toml $(wildcard $(LOCK))
+	@$(call make-venv,$(VENV))
+	@if [ "$$CI" = true ] && [ -f $(LOCK) ]; then \
+	    $(VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK) && \
+	    $(VENV)/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .; \
+	else \
+	    $(VENV)/bin/pip install --quiet --disable-pip-version-check -e '.[dev]'; \
+	fi
+	@touch $@
+
+$(VENV_LOCAL)/.installed: pyproject.toml
+	@$(call make-venv,$(VENV_LOCAL))
+	@echo "make: installing PyTorch and the suite into $(VENV_LOCAL); the first time this fetches several GB" >&2
+	@$(VENV_LOCAL)/bin/pip install --quiet --disable-pip-version-check -e '.[local]'
+	@touch $@
+
+define make-venv
+$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
+    { echo "make: $(PYTHON) is $$($(PYTHON) --version 2>&1); Python 3.10 or newer is needed: make PYTHON=python3.11 ..." >&2; exit 2; }; \
+$(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
+    { echo "make: $(PYTHON) cannot make virtual environments: sudo apt-get install python3-venv" >&2; exit 2; }; \
+[ -x $(1)/bin/pip ] || $(PYTHON) -m venv --clear $(1)
+endef
+
+clean:
+	rm -rf $(VENV) $(VENV_LOCAL) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
