@@ -114,8 +114,8 @@ make install >install.log 2>&1 || {
 info=$("$PREFIX/bin/ompi_info" --parsable --all)
 has() { grep -qxF "$1" <<<"$info"; }
 has "ompi:version:full:$VERSION" || die "$PREFIX is Open MPI $(sed -n 's/^ompi:version:full://p' <<<"$info"), $VERSION is demanded"
-cuda=$(grep -m 1 'built_with_cuda_support:value:' <<<"$info" || true)
+cuda=$(grep -m 1 'mpi_built_with_cuda_support:value:' <<<"$info" || true)
 case $cuda in
-*:true) say "Open MPI $VERSION is in $PREFIX: $cuda" ;;
+*:true) say "Open MPI $VERSION is in $PREFIX; ompi_info: $cuda" ;;
 *) die "Open MPI in $PREFIX was built without CUDA support (ompi_info says '${cuda:-nothing about it}')" ;;
 esac
