@@ -17,7 +17,8 @@ from suite.cluster.inventory import Cluster, Host
 # What marks everything of this suite on a host: containers, volumes, images.
 PREFIX = "ddp-backend-suite"
 ROLE, CLUSTER, HOST = f"{PREFIX}.role", f"{PREFIX}.cluster", f"{PREFIX}.host"
-DEPLOYMENT, DIGEST, VARIANT = f"{PREFIX}.deployment", f"{PREFIX}.digest", f"{PREFIX}.variant"
+DEPLOYMENT, DIGEST, IMAGE = f"{PREFIX}.deployment", f"{PREFIX}.digest", f"{PREFIX}.image"
+VARIANT = f"{PREFIX}.variant"  # on the images themselves
 WORKER = "worker"
 # Of NVIDIA's container toolkit: what CUDA and NVML need in the container, not graphics.
 _GPU_CAPABILITIES = ["compute", "utility"]
@@ -86,12 +87,13 @@ def digest(options: dict[str, Any], image_id: str, cluster: Cluster) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:32]
 
 
-def labels(host: Host, cluster: Cluster, deployment: str, fingerprint: str) -> dict[str, str]:
-    """The labels of a host's container."""
+def labels(host: Host, cluster: Cluster, deployment: str, image_id: str, gpu: bool) -> dict[str, str]:
+    """The labels of a host's container. ``image_id`` is the image's ID on the machine that deployed it."""
     return {
         ROLE: WORKER,
         CLUSTER: cluster.name,
         HOST: host.name,
         DEPLOYMENT: deployment,
-        DIGEST: fingerprint,
+        IMAGE: image_id,
+        DIGEST: digest(container_options(host, cluster, gpu), image_id, cluster),
     }

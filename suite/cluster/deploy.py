@@ -9,17 +9,17 @@ from __future__ import annotations
 import contextlib
 import secrets
 import time
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
 import docker
 
 from suite.cluster import images, keys
-from suite.cluster.attached import Completed
-from suite.cluster.containers import container_name, container_options, digest, labels
+from suite.cluster.check import check
+from suite.cluster.containers import DIGEST, container_name, container_options, labels
 from suite.cluster.engine import Engine, engine_errors
 from suite.cluster.fanout import fan_out, results
+from suite.cluster.findings import refuse
 from suite.cluster.images import Image, Progress, Shipped
 from suite.cluster.inventory import Cluster
 from suite.cluster.remote import RemoteHost
@@ -32,8 +32,6 @@ Remotes = Mapping[str, Engine]  # by the hosts' names
 SURVEY_SECONDS = 60.0
 SHIP_SECONDS = 3600.0
 START_SECONDS = 120.0
-_SPACE_FACTOR = 2  # the engine unpacks the archive to a temporary folder before it makes layers of it
-_SPACE_MARGIN = 256 << 20
 
 
 @dataclass(frozen=True)
@@ -77,7 +75,7 @@ def deploy(
     remotes: Remotes,
     progress: Progress,
     force: bool = False,
-    local: docker.APIClient | None = None,
+    preflight: Callable[[], None] | None = None,
 ) -> Deployment:
     """Bring image and containers to every host, or find that all is there.
 
@@ -88,32 +86,30 @@ def deploy(
         remotes: the hosts by name.
         progress: gets a line now and then.
         force: replace containers that fit.
-        local: this machine's engine, if not the default one.
+        preflight: called before anything is changed, and only then; raises when the hosts are not fit.
+            Default: the checks that a deploy needs.
 
     Raises:
+        PreflightError: a host is not fit.
         DeployError, HostError: what went wrong where; no half-made container is left.
     """
     start = time.monotonic()
-    with contextlib.ExitStack() as stack:
-        if local is None:
-            local = _local(stack)
+    hosts = [remotes[host.name] for host in cluster.hosts]
+    with _local_engine() as local:
         image = images.local_image(local, image_tag)
-        hosts = [remotes[host.name] for host in cluster.hosts]
-        wanted = {host.name: container_options(host, cluster, gpu) for host in cluster.hosts}
-        prints = {name: digest(options, image.id, cluster) for name, options in wanted.items()}
         survey = results(fan_out(hosts, lambda remote: _survey(remote, cluster, image), SURVEY_SECONDS), "the survey")
-        found = {name: answer[0] for name, answer in survey.items()}
-        if not force and _all_fit(found, prints):
-            first = found[cluster.hosts[0].name][0]
-            containers = {name: mine[0].id for name, mine in found.items()}
-            if not unreached(cluster, remotes, containers, ring=True):
-                elapsed = time.monotonic() - start
-                return Deployment(first.deployment, cluster.name, image.id, containers, True, {}, elapsed)
-        lacking = [remote for remote in hosts if survey[remote.name][1] is None]
-        shipped = _ship(local, image, lacking, progress)
-    deployment = secrets.token_hex(6)
+        kept = None if force else _kept(cluster, remotes, image, gpu, survey)
+        if kept is not None:
+            return replace(kept, seconds=time.monotonic() - start)
+        if preflight is not None:
+            preflight()
+        else:
+            refuse(check(cluster, image_tag, remotes=remotes, level="deploy"))
+        lacking = [remote for remote in hosts if survey[remote.name].image is None]
+        shipped = images.ship(local, image, lacking, progress, SHIP_SECONDS) if lacking else {}
     progress(f"starting one container on each of {len(hosts)} hosts")
-    containers = _start(cluster, remotes, image, deployment, wanted, prints)
+    deployment = secrets.token_hex(6)
+    containers = _start(cluster, remotes, image, deployment, gpu)
     for name, problem in fan_out(hosts, images.remove_superseded, images.REMOVE_SECONDS + 10).items():
         if isinstance(problem, Exception):
             progress(f"{name}: {problem}")
@@ -124,118 +120,111 @@ def find_deployment(cluster: Cluster, remotes: Remotes) -> Deployment:
     """The deployment that runs on the cluster's hosts now.
 
     Raises:
-        DeployError: there is none, or not on every host, or the cluster file has changed since.
+        DeployError: there is none, or not on every host, not with one image, or the cluster file has changed since.
         HostError: a host did not answer.
     """
     hosts = [remotes[host.name] for host in cluster.hosts]
-    found = results(fan_out(hosts, lambda remote: list_workers(remote, cluster), SURVEY_SECONDS), "the survey")
-    absent = [name for name, mine in found.items() if not mine]
-    stopped = [name for name, mine in found.items() if mine and not mine[0].running]
-    fix = "run `fab deploy`."
-    if absent:
-        raise DeployError(f"There is no container of this suite on {', '.join(absent)}.", fix=fix)
-    if stopped:
-        raise DeployError(f"The container on {', '.join(stopped)} is not running.", fix=fix)
-    deployments = {mine[0].deployment for mine in found.values()}
-    image_ids = {mine[0].image_id for mine in found.values()}
-    if len(deployments) > 1 or any(len(mine) > 1 for mine in found.values()):
-        raise DeployError("The hosts' containers belong to different deployments.", fix=fix)
-    for host in cluster.hosts:
-        mine = found[host.name][0]
-        fits = {
-            digest(container_options(host, cluster, gpu), image_id, cluster)
-            for gpu in (False, True)
-            for image_id in image_ids
-        }
-        if mine.digest not in fits and len(image_ids) == 1:
-            raise DeployError(f"The cluster file has changed since the deploy ({host.name}).", fix=fix)
+    found = results(fan_out(hosts, lambda remote: _running(remote, cluster), SURVEY_SECONDS), "the survey")
+    problem = _deployment_problem(cluster, found)
+    if problem:
+        raise DeployError(problem, fix="run `fab deploy`.")
+    first = found[cluster.hosts[0].name].workers[0]
     return Deployment(
-        id=deployments.pop(),
+        id=first.deployment,
         cluster=cluster.name,
-        image_id=found[cluster.hosts[0].name][0].image_id,
-        containers={name: mine[0].id for name, mine in found.items()},
+        image_id=first.wanted_image,
+        containers={name: there.workers[0].id for name, there in found.items()},
         kept=True,
     )
 
 
-def _local(stack: contextlib.ExitStack) -> docker.APIClient:
+@dataclass(frozen=True)
+class _There:
+    """What a host has: containers of this cluster, and the image (the wanted one, or the first container's)."""
+
+    workers: list[Worker]
+    image: Image | None
+
+
+def _survey(remote: Engine, cluster: Cluster, image: Image) -> _There:
+    return _There(list_workers(remote, cluster), images.on_host(remote, image))
+
+
+def _running(remote: Engine, cluster: Cluster) -> _There:
+    workers = list_workers(remote, cluster)
+    if not workers:
+        return _There([], None)
+    with engine_errors(remote.name, "looking at the container's image"):
+        return _There(workers, images.describe(remote.api, workers[0].image_id))
+
+
+def _deployment_problem(cluster: Cluster, found: Mapping[str, _There]) -> str:
+    """Why the containers on the hosts are no deployment; empty when they are."""
+    absent = [name for name, there in found.items() if not there.workers]
+    if absent:
+        return f"There is no container of this suite on {', '.join(absent)}."
+    stopped = [name for name, there in found.items() if not there.workers[0].running]
+    if stopped:
+        return f"The container on {', '.join(stopped)} is not running."
+    if len({worker.deployment for there in found.values() for worker in there.workers}) > 1:
+        return "The hosts' containers belong to different deployments."
+    changed = [host.name for host in cluster.hosts if not found[host.name].workers[0].fits(host, cluster)]
+    if changed:
+        return f"The cluster file has changed since the deploy, or the container has ({', '.join(changed)})."
+    kinds = [there.image for there in found.values() if there.image is not None]
+    odd = [
+        name
+        for name, there in found.items()
+        if there.image is None or sum(there.image.same_as(other) for other in kinds) <= len(kinds) // 2
+    ]
+    if odd:
+        return f"The container on {', '.join(odd)} runs another image than the others."
+    return ""
+
+
+@contextlib.contextmanager
+def _local_engine() -> Iterator[docker.APIClient]:
+    """This machine's own engine. Raises DeployError when it does not answer."""
     try:
         with engine_errors("this machine", "asking for the engine's version"):
-            return stack.enter_context(contextlib.closing(local_engine(60)))
+            client = local_engine(60)
     except HostError as error:
         raise DeployError(error.message, fix=error.fix or "install and start Docker here.") from error
+    with contextlib.closing(client):
+        yield client
 
 
-def _survey(remote: Engine, cluster: Cluster, image: Image) -> tuple[list[Worker], Image | None]:
-    """(the host's worker containers, the image as the host has it)."""
-    return list_workers(remote, cluster), images.on_host(remote, image)
+def _kept(
+    cluster: Cluster, remotes: Remotes, image: Image, gpu: bool, found: Mapping[str, _There]
+) -> Deployment | None:
+    """The deployment that is there already, if nothing about it needs to change."""
+    for host in cluster.hosts:
+        workers, there = found[host.name].workers, found[host.name].image
+        marks = labels(host, cluster, "", image.id, gpu)
+        if len(workers) != 1 or there is None or not workers[0].running:
+            return None
+        if workers[0].digest != marks[DIGEST] or workers[0].image_id != there.id:
+            return None
+    deployments = {there.workers[0].deployment for there in found.values()}
+    containers = {name: there.workers[0].id for name, there in found.items()}
+    if len(deployments) > 1 or "" in deployments or unreached(cluster, remotes, containers, ring=True):
+        return None
+    return Deployment(deployments.pop(), cluster.name, image.id, containers, kept=True)
 
 
-def _all_fit(found: Mapping[str, list[Worker]], prints: Mapping[str, str]) -> bool:
-    """Whether every host has exactly one container, running, as wanted, and all of one deployment."""
-    if any(len(mine) != 1 for mine in found.values()):
-        return False
-    return len({mine[0].deployment for mine in found.values()}) == 1 and all(
-        mine[0].running and mine[0].deployment and mine[0].digest == prints[name] for name, mine in found.items()
-    )
-
-
-def _ship(local: docker.APIClient, image: Image, lacking: list[Engine], progress: Progress) -> dict[str, Shipped]:
-    if not lacking:
-        return {}
-    results(fan_out(lacking, lambda remote: _refuse_unfit(remote, image), SURVEY_SECONDS), "the survey")
-    return images.ship(local, image, lacking, progress, SHIP_SECONDS)
-
-
-def _refuse_unfit(remote: Engine, image: Image) -> None:
-    """Refuse before anything is sent: another architecture, too little space. Raises DeployError, HostError."""
-    with engine_errors(remote.name, "asking about the engine"):
-        info: dict[str, Any] = remote.api.info()
-    machine = images.platform(str(info.get("Architecture", "")))
-    if image.architecture and machine != image.architecture:
-        raise DeployError(
-            f"{remote.name}: is {machine}, the image {image.tag} is for {image.architecture}.",
-            fix="build the image on a machine like the hosts, or leave this host out of the cluster file.",
-        )
-    shared, size = images.shared_layers(remote, image)
-    need = max(image.size_bytes - (size if shared else 0), 0) * _SPACE_FACTOR + _SPACE_MARGIN
-    free = free_bytes(remote, str(info.get("DockerRootDir") or "/var/lib/docker"))
-    if free is not None and free < need:
-        raise DeployError(
-            f"{remote.name}: {free / 1e9:.1f} GB free where Docker keeps its data, loading the image needs "
-            f"{need / 1e9:.1f} GB.",
-            fix="free space there (`docker system df`, `docker image prune`).",
-        )
-
-
-def free_bytes(remote: Engine, folder: str) -> int | None:
-    """Free bytes of the file system that holds a folder of the host; None when the host does not say."""
-    answer: Completed = remote.run(["df", "--output=avail", "-B1", "--", folder], 20)
-    number = answer.text.splitlines()[-1].strip() if answer.ok and answer.text else ""
-    return int(number) if number.isdigit() else None
-
-
-def _start(
-    cluster: Cluster,
-    remotes: Remotes,
-    image: Image,
-    deployment: str,
-    wanted: Mapping[str, dict[str, Any]],
-    prints: Mapping[str, str],
-) -> dict[str, str]:
+def _start(cluster: Cluster, remotes: Remotes, image: Image, deployment: str, gpu: bool) -> dict[str, str]:
     """Replace every host's container; all of them reach each other, or none is left."""
     made_keys = keys.make_keys([host.name for host in cluster.hosts])
     hosts = [remotes[host.name] for host in cluster.hosts]
 
     def start(remote: Engine) -> str:
         host = cluster.host(remote.name)
-        image_id = (images.on_host(remote, image) or image).id
-        remove(remote, cluster)
         body = {
-            **wanted[remote.name],
-            "Image": image_id,
-            "Labels": labels(host, cluster, deployment, prints[remote.name]),
+            **container_options(host, cluster, gpu),
+            "Image": (images.on_host(remote, image) or image).id,
+            "Labels": labels(host, cluster, deployment, image.id, gpu),
         }
+        remove(remote, cluster)
         with engine_errors(remote.name, "creating the container"):
             created = remote.api.create_container_from_config(  # type: ignore[no-untyped-call]
                 body, container_name(cluster)
@@ -257,9 +246,10 @@ def _start(
     return containers
 
 
-def _refuse_gaps(cluster: Cluster, gaps: list[str]) -> None:
+def _refuse_gaps(cluster: Cluster, gaps: Mapping[str, Mapping[str, str]]) -> None:
     if gaps:
+        lines = [f"{name} to {peer}: {said}" for name, missed in gaps.items() for peer, said in missed.items()]
         raise DeployError(
-            f"Containers do not reach each other over SSH: {'; '.join(gaps)}.",
+            f"Containers do not reach each other over SSH: {'; '.join(lines)}.",
             fix=f"open port {cluster.container_ssh_port} between the hosts; `fab check` looks at each pair.",
         )

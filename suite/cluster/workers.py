@@ -10,10 +10,21 @@ from typing import Any
 import docker
 import docker.errors
 
-from suite.cluster.containers import CLUSTER, DEPLOYMENT, DIGEST, HOST, ROLE, WORKER, volume_name
+from suite.cluster.containers import (
+    CLUSTER,
+    DEPLOYMENT,
+    DIGEST,
+    HOST,
+    IMAGE,
+    ROLE,
+    WORKER,
+    container_options,
+    digest,
+    volume_name,
+)
 from suite.cluster.engine import Engine, engine_errors
 from suite.cluster.fanout import fan_out
-from suite.cluster.inventory import Cluster
+from suite.cluster.inventory import Cluster, Host
 from suite.console import printable
 from suite.errors import HostError
 
@@ -28,13 +39,23 @@ _REACH = (
 
 @dataclass(frozen=True)
 class Worker:
-    """A worker container as its host lists it."""
+    """A worker container as its host lists it.
+
+    ``image_id`` is the host's name for the image it runs, ``wanted_image`` the deploying machine's.
+    """
 
     id: str
     deployment: str
     digest: str
     image_id: str
+    wanted_image: str
     running: bool
+
+    def fits(self, host: Host, cluster: Cluster) -> bool:
+        """Whether the cluster file still asks for a container like this one, with or without GPUs."""
+        return self.digest in {
+            digest(container_options(host, cluster, gpu), self.wanted_image, cluster) for gpu in (False, True)
+        }
 
 
 def list_workers(remote: Engine, cluster: Cluster) -> list[Worker]:
@@ -50,6 +71,7 @@ def list_workers(remote: Engine, cluster: Cluster) -> list[Worker]:
                 deployment=marks.get(DEPLOYMENT, "") if marks.get(HOST) == remote.name else "",
                 digest=marks.get(DIGEST, ""),
                 image_id=str(entry.get("ImageID", "")),
+                wanted_image=marks.get(IMAGE, ""),
                 running=entry.get("State") == "running",
             )
         )
@@ -92,17 +114,18 @@ def wait_for_sshd(remote: Engine, container: str) -> None:
 
 def unreached(
     cluster: Cluster, remotes: Mapping[str, Engine], containers: Mapping[str, str], *, ring: bool
-) -> list[str]:
-    """Which host does not reach which over the in-container sshd, and what ssh said.
+) -> dict[str, dict[str, str]]:
+    """Which host does not reach which over the in-container sshd: host -> peer -> what ssh said.
 
-    Every pair is tried, or with ``ring`` each host only from the one before it.
+    Every pair is tried, or with ``ring`` each host only from the one before it. A host that could not be asked
+    does not reach any.
     """
-    names = [host.name for host in cluster.hosts]
+    names = [host.name for host in cluster.hosts if host.name in containers]
 
     def peers(name: str) -> list[str]:
         return [names[(names.index(name) + 1) % len(names)]] if ring else names
 
-    def reach(remote: Engine) -> list[str]:
+    def reach(remote: Engine) -> dict[str, str]:
         words = ["sh", "-c", _REACH, "sh", *peers(remote.name)]
         answer = remote.exec_run(containers[remote.name], words, timeout=MESH_SECONDS)
         reached: dict[str, tuple[str, str]] = {}
@@ -110,18 +133,19 @@ def unreached(
             peer, _, rest = line.partition(" ")
             code, _, said = rest.partition(" ")
             reached.setdefault(peer, (code, said))
-        missed = []
+        missed = {}
         for peer in peers(remote.name):
             code, said = reached.get(peer, ("", "no answer"))
             if code != "0":
-                missed.append(f"{remote.name} to {peer}: {printable(said) or 'exit code ' + code}")
+                missed[peer] = printable(said) or f"exit code {code}"
         return missed
 
-    outcome = fan_out([remotes[name] for name in names], reach, MESH_SECONDS + 10)
-    lines: list[str] = []
-    for name, answer in outcome.items():
-        lines += [f"{name}: {answer}"] if isinstance(answer, Exception) else answer
-    return lines
+    gaps: dict[str, dict[str, str]] = {}
+    for name, answer in fan_out([remotes[name] for name in names], reach, MESH_SECONDS + 10).items():
+        missed = dict.fromkeys(peers(name), str(answer)) if isinstance(answer, Exception) else answer
+        if missed:
+            gaps[name] = missed
+    return gaps
 
 
 def remove(remote: Engine, cluster: Cluster) -> bool:
