@@ -79,9 +79,14 @@ def row_warnings(row: Row) -> list[str]:
     found = []
     if rows.free_running_differs(row) and row.step_seconds is not None and row.free_running_seconds:
         share = row.free_running_seconds / row.step_seconds.median - 1
+        cause = (
+            "Synchronising after each step costs time here."
+            if share < 0
+            else "They ran later in the same launches, so something slowed them: other work, heat, the network."
+        )
         found.append(
             f"Free-running steps take {share:+.1%} against synchronised ones (limit"
-            f" ±{rows.FREE_RUNNING_LIMIT:.0%}); both times are printed. Measuring each step costs time here."
+            f" ±{rows.FREE_RUNNING_LIMIT:.0%}); both times are printed. {cause}"
         )
     if row.link_fraction is not None and row.link_fraction > LINK_FRACTION_LIMIT:
         found.append(
@@ -168,7 +173,7 @@ def _load_warnings(records: Iterable[RankRecord]) -> list[str]:
         return []
     worst = max(busy, key=lambda host: busy[host])
     return [
-        f"{len(busy)} hosts were busy before the first block (load {busy[worst]:.2f} per core on {worst}, limit"
+        f"{len(busy)} {'host was' if len(busy) == 1 else 'hosts were'} busy before the first block (load {busy[worst]:.2f} per core on {worst}, limit"
         f" {LOAD_PER_CORE}). Stop other work and run again."
     ]
 

@@ -1,0 +1,326 @@
+"""Summaries of runs whose truth is known: the right numbers, and the right refusals."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from suite.analysis.load import load_run
+from suite.analysis.summarise import summarise
+from suite.records import Equivalence, FreeRun, RankRecord
+from suite.summary import Row, Summary
+from tests.support.synthetic import (
+    BUCKETS,
+    TWO_ARMS,
+    ArmTruth,
+    Truth,
+    all_reduce_seconds,
+    edit_manifest,
+    write_run,
+)
+
+QUIET = Truth(TWO_ARMS, block_effect=0.0, launch_effect=0.0)
+THREE = {**TWO_ARMS, "gloo-b": ArmTruth(0.0431, 0.036, backend="gloo")}
+
+
+def row_of(summary: Summary, arm: str, world_size: int = 4, workload: str = "linear") -> Row:
+    return next(r for r in summary.rows if (r.arm, r.world_size, r.workload) == (arm, world_size, workload))
+
+
+def test_a_quiet_run_gives_back_every_number_that_was_put_in(tmp_path: Path) -> None:
+    row = row_of(summarise(write_run(tmp_path, QUIET)), "gloo")
+    truth = TWO_ARMS["gloo"]
+    assert row.status == "ok"
+    assert row.step_seconds is not None
+    assert row.step_seconds.median == pytest.approx(truth.step, rel=1e-6)
+    assert row.step_seconds.ci == pytest.approx((truth.step, truth.step), rel=1e-6)
+    assert (row.step_seconds.min, row.step_seconds.max) == pytest.approx(
+        (0.99 * truth.step, 1.01 * truth.step), rel=1e-6
+    )
+    assert row.compute_seconds == pytest.approx(truth.nosync, rel=1e-6)
+    assert row.exposed_communication_seconds is not None
+    assert row.exposed_communication_seconds.median == pytest.approx(truth.step - truth.nosync, rel=1e-5)
+    assert row.exposed_share == pytest.approx(1 - truth.nosync / truth.step, rel=1e-5)
+    total = sum(all_reduce_seconds(truth, size, 4) for size in BUCKETS)
+    assert row.communication_seconds == pytest.approx(total, rel=1e-6)
+    assert row.hidden_share == pytest.approx(1 - (truth.step - truth.nosync) / total, rel=1e-5)
+    assert row.single_process_seconds == pytest.approx(0.030, rel=1e-6)
+    assert row.weak_scaling_efficiency == pytest.approx(0.030 / truth.step, rel=1e-5)
+    assert row.skew_seconds == pytest.approx(0.01 * truth.step, rel=1e-2)
+    largest = max(BUCKETS)
+    assert row.busbw_bytes_per_second == pytest.approx(1.5 * largest / all_reduce_seconds(truth, largest, 4), rel=1e-6)
+    assert row.samples_per_second == pytest.approx(64 * 4 / truth.step, rel=1e-3)
+    assert row.between_launch_cv == pytest.approx(0.0, abs=1e-6)
+    assert (row.steps_per_launch, row.warmup_steps, row.blocks) == (50, 20, 8)
+    assert row.equivalence.status == "pass"
+    assert row.transport == "tcp (eth0)"
+
+
+def test_a_pair_gets_its_true_ratio_and_a_verdict(tmp_path: Path) -> None:
+    summary = summarise(write_run(tmp_path, Truth(TWO_ARMS)))
+    (pair,) = summary.pairs
+    true = TWO_ARMS["gloo"].step / TWO_ARMS["mpi"].step
+    assert (pair.a, pair.b, pair.verdict, pair.blocks) == ("gloo", "mpi", "faster", 8)
+    assert pair.ratio == pytest.approx(true, rel=0.004)
+    assert pair.ci is not None
+    assert pair.ci[0] <= true <= pair.ci[1]
+    # The smallest two-sided p of eight blocks, 2/2^8, paid for by the stopping rule's looks.
+    from suite.analysis.statistics import smallest_p
+
+    assert pair.p == pytest.approx(smallest_p(8, sequential=True))
+    ratio = row_of(summary, "mpi").ratio_to_fastest
+    assert ratio is not None
+    assert ratio.verdict == "slower"
+    assert ratio.estimate == pytest.approx(1 / pair.ratio)
+    fastest = row_of(summary, "gloo").ratio_to_fastest
+    assert fastest is not None
+    assert (fastest.estimate, fastest.verdict) == (1.0, "fastest")
+
+
+def test_a_failed_launch_leaves_an_incomplete_block_and_is_said(tmp_path: Path) -> None:
+    summary = summarise(write_run(tmp_path, Truth(TWO_ARMS, failed=frozenset({("mpi", 3)}))))
+    row = row_of(summary, "mpi")
+    assert (row.status, row.launches.valid, row.launches.attempted, row.blocks) == ("ok", 7, 8, 7)
+    assert any("ConnectionError: peer closed" in warning and "rank 0 on h1" in warning for warning in row.warnings)
+    assert summary.pairs[0].blocks == 7
+    assert row_of(summary, "gloo").launches.valid == 8
+
+
+def test_an_arm_whose_launches_all_fail_is_a_failed_row_with_the_first_cause(tmp_path: Path) -> None:
+    failed = frozenset(("mpi", block) for block in range(8))
+    summary = summarise(write_run(tmp_path, Truth(TWO_ARMS, failed=failed)))
+    row = row_of(summary, "mpi")
+    assert row.status == "failed"
+    assert row.reason is not None
+    assert "ConnectionError: peer closed (rank 0 on h1, measure)" in row.reason
+    assert row.step_seconds is None
+    assert summary.pairs == ()
+    ratio = row_of(summary, "gloo").ratio_to_fastest
+    assert ratio is not None
+    assert ratio.verdict == "fastest"
+
+
+def test_holm_counts_the_pairs_that_were_planned_even_when_an_arm_fails(tmp_path: Path) -> None:
+    failed = frozenset(("gloo-b", block) for block in range(8))
+    with_failed = summarise(write_run(tmp_path / "a", Truth(THREE, failed=failed)))
+    without = summarise(write_run(tmp_path / "b", Truth(TWO_ARMS)))
+    assert with_failed.pairs[0].p == pytest.approx(3 * (without.pairs[0].p or 0))
+
+
+def test_an_unavailable_backend_is_a_row_with_its_reason(tmp_path: Path) -> None:
+    summary = summarise(write_run(tmp_path, Truth(TWO_ARMS, unavailable={"nccl": "no CUDA device on h1, h2"})))
+    row = row_of(summary, "nccl")
+    assert (row.status, row.reason, row.launches.attempted) == ("unavailable", "no CUDA device on h1, h2", 0)
+    assert len(summary.pairs) == 1  # what could not run was known before the first launch
+
+
+def test_a_failed_gate_makes_exactly_that_row_invalid_and_unranked(tmp_path: Path) -> None:
+    arms = {**TWO_ARMS, "mpi": dataclasses.replace(TWO_ARMS["mpi"], gate="fail", losses_shift=0.5)}
+    summary = summarise(write_run(tmp_path, Truth(arms)))
+    row = row_of(summary, "mpi")
+    assert row.status == "invalid"
+    assert row.reason is not None
+    assert "error 812 times the bound" in row.reason
+    assert row.equivalence.status == "fail"
+    assert row.step_seconds is not None  # shown ...
+    assert row.ratio_to_fastest is None  # ... and not ranked
+    other = row_of(summary, "gloo")
+    assert (other.status, other.equivalence.status) == ("ok", "pass")
+    assert summary.pairs == ()
+
+
+def test_one_failed_gate_of_one_rank_in_one_launch_is_enough(tmp_path: Path) -> None:
+    def corrupt(record: RankRecord) -> RankRecord:
+        if (record.arm, record.block, record.rank) == ("gloo", 5, 2):
+            return dataclasses.replace(record, equivalence=Equivalence("fail", "hash differs at step 3"))
+        return record
+
+    summary = summarise(write_run(tmp_path, Truth(TWO_ARMS), change=corrupt))
+    row = row_of(summary, "gloo")
+    assert row.status == "invalid"
+    assert row.reason is not None
+    assert "rank 2 on h3" in row.reason
+    assert "hash differs at step 3" in row.reason
+    assert row_of(summary, "mpi").status == "ok"
+
+
+def test_losses_that_disagree_with_the_majority_make_one_row_invalid(tmp_path: Path) -> None:
+    arms = {**THREE, "mpi": dataclasses.replace(THREE["mpi"], losses_shift=3e-5)}
+    summary = summarise(write_run(tmp_path, Truth(arms)))
+    assert {row.arm: row.status for row in summary.rows} == {"gloo": "ok", "mpi": "invalid", "gloo-b": "ok"}
+    reason = row_of(summary, "mpi").reason
+    assert reason is not None
+    assert "relative 3.0e-05 > 1e-05" in reason
+
+
+def test_with_two_backends_a_disagreement_names_both(tmp_path: Path) -> None:
+    arms = {**TWO_ARMS, "mpi": dataclasses.replace(TWO_ARMS["mpi"], losses_shift=3e-5)}
+    summary = summarise(write_run(tmp_path, Truth(arms)))
+    assert [row.status for row in summary.rows] == ["invalid", "invalid"]
+    assert all("no majority" in (row.reason or "") for row in summary.rows)
+
+
+def test_losses_within_the_tolerance_pass(tmp_path: Path) -> None:
+    arms = {**TWO_ARMS, "mpi": dataclasses.replace(TWO_ARMS["mpi"], losses_shift=0.9e-5)}
+    assert all(row.status == "ok" for row in summarise(write_run(tmp_path, Truth(arms))).rows)
+
+
+def test_a_quick_run_gives_no_interval_and_no_verdict(tmp_path: Path) -> None:
+    summary = summarise(write_run(tmp_path, Truth(TWO_ARMS, blocks=3, plan="quick")))
+    row = row_of(summary, "mpi")
+    assert row.step_seconds is not None
+    assert row.step_seconds.ci is None
+    assert row.ratio_to_fastest is not None
+    assert row.ratio_to_fastest.ci is None
+    assert row.ratio_to_fastest.verdict == "unresolved"
+    assert row.ratio_to_fastest.estimate == pytest.approx(0.0967 / 0.0418, rel=0.01)
+    assert summary.pairs[0].p is None
+
+
+def test_arms_that_differ_in_a_field_that_counts_are_not_ranked_and_the_field_is_named(tmp_path: Path) -> None:
+    truth = Truth(TWO_ARMS, arm_environment={"mpi": {"threads": 4}})
+    summary = summarise(write_run(tmp_path, truth))
+    row = row_of(summary, "mpi")
+    assert row.status == "ok"
+    assert row.step_seconds is not None
+    assert row.ratio_to_fastest is None
+    assert any("threads (1 against 4" in warning or "threads (4 against 1" in warning for warning in row.warnings)
+    (pair,) = summary.pairs
+    assert (pair.verdict, pair.ratio) == ("not comparable", None)
+
+
+def test_a_difference_that_only_warns_is_said_and_ranked(tmp_path: Path) -> None:
+    truth = Truth(TWO_ARMS, arm_environment={"mpi": {"kernel": "6.2.0"}})
+    summary = summarise(write_run(tmp_path, truth))
+    assert row_of(summary, "mpi").ratio_to_fastest is not None
+    assert any("kernel" in warning for warning in row_of(summary, "mpi").warnings)
+
+
+def test_a_fact_that_only_one_arm_knows_is_a_warning(tmp_path: Path) -> None:
+    truth = Truth(TWO_ARMS, arm_environment={"mpi": {"threads": None}})
+    summary = summarise(write_run(tmp_path, truth))
+    assert row_of(summary, "mpi").ratio_to_fastest is not None
+    assert any("Unknown is not equal" in warning for warning in row_of(summary, "mpi").warnings)
+
+
+def test_the_twin_gives_a_resolution_floor_and_takes_no_part(tmp_path: Path) -> None:
+    summary = summarise(write_run(tmp_path, Truth(TWO_ARMS, plan="thorough", aa=True)))
+    floor = summary.resolution_floor["linear/4"]
+    assert 0 < floor < math.log(1.01)
+    assert [(pair.a, pair.b) for pair in summary.pairs] == [("gloo", "mpi")]
+    twin = row_of(summary, "aa")
+    assert (twin.status, twin.ratio_to_fastest, twin.backend) == ("ok", None, "gloo")
+
+
+def test_ranks_of_simulated_hosts_that_share_a_machine_are_oversubscribed(tmp_path: Path) -> None:
+    truth = Truth(TWO_ARMS, environment={"boot_id": "one", "cpu_count": 2})
+    summary = summarise(write_run(tmp_path, truth))
+    assert any("4 ranks on 2 cores" in w and "oversubscribed" in w for w in row_of(summary, "gloo").warnings)
+    assert any("Hosts h1, h2, h3, h4 are one machine" in warning for warning in summary.warnings)
+
+
+def test_distinct_machines_with_enough_cores_give_no_such_warning(tmp_path: Path) -> None:
+    summary = summarise(write_run(tmp_path, Truth(TWO_ARMS)))
+    assert summary.warnings == ()
+    assert row_of(summary, "gloo").warnings == ()
+
+
+def test_free_running_steps_that_differ_by_more_than_two_percent_are_said(tmp_path: Path) -> None:
+    def slower(record: RankRecord) -> RankRecord:
+        return dataclasses.replace(record, free_running=(FreeRun(20, round(20 * 0.0418 * 1.05e9)),))
+
+    summary = summarise(write_run(tmp_path, dataclasses.replace(QUIET, arms={"gloo": TWO_ARMS["gloo"]}), change=slower))
+    row = row_of(summary, "gloo")
+    assert row.free_running_seconds == pytest.approx(0.0418 * 1.05, rel=1e-6)
+    assert any("+5.0%" in warning for warning in row.warnings)
+
+
+def test_a_busbw_above_the_link_is_flagged(tmp_path: Path) -> None:
+    fast = {"gloo": dataclasses.replace(TWO_ARMS["gloo"], beta=200e6)}
+    summary = summarise(write_run(tmp_path, Truth(fast, sweep=True)))
+    row = row_of(summary, "gloo")
+    assert row.link_fraction is not None
+    assert row.link_fraction > 1.05
+    assert any("of the measured link" in warning for warning in row.warnings)
+    assert any("faster than the measured link allows" in warning for warning in summary.warnings)
+
+
+def test_the_link_is_the_slowest_senders_and_busbw_is_held_against_it(tmp_path: Path) -> None:
+    summary = summarise(write_run(tmp_path, Truth(TWO_ARMS, sweep=True, link=125e6)))
+    assert {link.backend for link in summary.links} == {"gloo", "mpi"}
+    assert all(link.bytes_per_second == pytest.approx(125e6, rel=1e-6) for link in summary.links)
+    largest = max(
+        (r for r in summary.collectives if (r.arm, r.collective) == ("gloo", "all_reduce")), key=lambda r: r.bytes
+    )
+    assert largest.busbw == pytest.approx(110e6, rel=0.02)
+    assert largest.link_fraction == pytest.approx(0.88, rel=0.02)
+    assert largest.algbw == pytest.approx(110e6 / 1.5, rel=0.02)
+
+
+def test_alpha_and_beta_come_back_from_a_sweep(tmp_path: Path) -> None:
+    summary = summarise(write_run(tmp_path, Truth(TWO_ARMS, sweep=True)))
+    model = next(m for m in summary.models if (m.arm, m.collective) == ("gloo", "all_reduce"))
+    assert model.alpha == pytest.approx(1e-4, rel=0.02)
+    assert model.beta == pytest.approx(110e6 / 1.5, rel=0.02)
+
+
+def test_a_collective_that_a_backend_lacks_is_unavailable_with_its_reason(tmp_path: Path) -> None:
+    summary = summarise(write_run(tmp_path, Truth(TWO_ARMS, sweep=True)))
+    result = next(r for r in summary.collectives if r.collective == "reduce_scatter")
+    assert (result.arm, result.status, result.reason) == ("mpi", "unavailable", "mpi has no reduce_scatter")
+
+
+def test_wrong_values_make_a_collective_and_its_row_invalid(tmp_path: Path) -> None:
+    def corrupt(record: RankRecord) -> RankRecord:
+        if record.kind != "collectives" or record.arm != "mpi" or record.rank != 1:
+            return record
+        first = dataclasses.replace(record.collectives[0], wrong=3)
+        return dataclasses.replace(record, collectives=(first, *record.collectives[1:]))
+
+    summary = summarise(write_run(tmp_path, Truth(TWO_ARMS, sweep=True), change=corrupt))
+    bad = [r for r in summary.collectives if r.wrong]
+    assert {(r.arm, r.status, r.wrong) for r in bad} == {("mpi", "invalid", 18)}  # 3 in each of six launches
+    assert row_of(summary, "mpi", workload="collectives").status == "invalid"
+    assert not [r for r in summary.rows if (r.workload, r.arm) == ("collectives", "gloo")]
+
+
+def test_an_interrupted_run_is_summarised_as_far_as_it_got(tmp_path: Path) -> None:
+    run = write_run(tmp_path, Truth(TWO_ARMS))
+    edit_manifest(run, launches=load_run(run).manifest.launches[:1], stop_reason="interrupted")
+    summary = summarise(run)
+    assert summary.stop_reason == "interrupted"
+    assert row_of(summary, "gloo").launches.valid == 1
+    row = row_of(summary, "mpi")
+    assert row.status == "failed"
+    assert row.reason is not None
+    assert "no launch was made" in row.reason
+
+
+def test_facts_are_said_once_where_hosts_agree_and_per_host_where_they_differ(tmp_path: Path) -> None:
+    facts = summarise(write_run(tmp_path, Truth(TWO_ARMS))).environment
+    assert facts["threads"] == 1
+    assert facts["boot_id"] == {"per host": {f"h{i}": f"machine-h{i}" for i in range(1, 5)}}
+
+
+def test_the_interval_covers_the_truth_about_as_often_as_it_says(tmp_path: Path) -> None:
+    """The pipeline, not the statistics: 40 runs through real files; the statistics have their own simulation."""
+    true = TWO_ARMS["mpi"].step / TWO_ARMS["gloo"].step
+    covered = []
+    for seed in range(40):
+        truth = Truth(TWO_ARMS, seed=seed, steps=20, single=None, launch_effect=0.01, worlds=(2,))
+        ratio = row_of(summarise(write_run(tmp_path / str(seed), truth)), "mpi", 2).ratio_to_fastest
+        assert ratio is not None
+        assert ratio.ci is not None
+        covered.append(ratio.ci[0] <= true <= ratio.ci[1])
+    assert np.mean(covered) >= 0.85
+
+
+def test_the_same_records_give_the_same_summary_byte_for_byte(tmp_path: Path) -> None:
+    from suite import codec
+
+    run = write_run(tmp_path, Truth(TWO_ARMS, sweep=True))
+    assert codec.encode(summarise(run)) == codec.encode(summarise(run))
