@@ -14,7 +14,8 @@ from collections.abc import Callable
 from typing import Any
 
 from fabric import task as fabric_task
-from invoke import Collection, Context
+from invoke.collection import Collection
+from invoke.context import Context
 from invoke.exceptions import Exit
 
 _CLUSTER = "which hosts/NAME.toml to use (else SUITE_CLUSTER, else the only one that is no example)"
@@ -100,38 +101,36 @@ def _as_interrupt(_number: int, _frame: object) -> None:
 @_guarded
 def build(_c: Context, variant: str = "cpu") -> int | None:
     """Build the image of a variant on this machine."""
-    from suite import actions
+    from suite import cluster_actions
 
-    return actions.build(variant)
+    return cluster_actions.build(variant)
 
 
 @task(name="up", help={"hosts": "how many simulated hosts (1 to 16)"})
 @_guarded
 def lab_up(_c: Context, hosts: str = "4") -> int | None:
     """Start simulated hosts on this machine and write hosts/lab.toml."""
-    from suite import actions
+    from suite import cluster_actions
 
-    return actions.lab_up(hosts)
+    return cluster_actions.lab_up(hosts)
 
 
 @task(name="down")
 @_guarded
 def lab_down(_c: Context) -> int | None:
     """Remove the simulated hosts and everything that belongs to them."""
-    from suite import actions
+    from suite import cluster_actions
 
-    return actions.lab_down()
+    return cluster_actions.lab_down()
 
 
-@task(
-    name="link", help={"rate": "e.g. 1gbit, 200mbit, or none for no limit", "host": "one host (default: all)"}
-)
+@task(name="link", help={"rate": "e.g. 1gbit, 200mbit, or none for no limit", "host": "one host (default: all)"})
 @_guarded
 def lab_link(_c: Context, rate: str, host: str = "") -> int | None:
     """Limit the links of the simulated hosts to a rate."""
-    from suite import actions
+    from suite import cluster_actions
 
-    return actions.lab_link(rate, host)
+    return cluster_actions.lab_link(rate, host)
 
 
 @task(
@@ -142,18 +141,18 @@ def lab_link(_c: Context, rate: str, host: str = "") -> int | None:
 @_guarded
 def lab_fault(_c: Context, kind: str, host: str) -> int | None:
     """Break something on a simulated host."""
-    from suite import actions
+    from suite import cluster_actions
 
-    return actions.lab_fault(kind, host)
+    return cluster_actions.lab_fault(kind, host)
 
 
 @task(name="heal", help={"host": "one host (default: all)"})
 @_guarded
 def lab_heal(_c: Context, host: str = "") -> int | None:
     """Undo every fault of the simulated hosts."""
-    from suite import actions
+    from suite import cluster_actions
 
-    return actions.lab_heal(host)
+    return cluster_actions.lab_heal(host)
 
 
 @task(
@@ -164,13 +163,11 @@ def lab_heal(_c: Context, host: str = "") -> int | None:
     }
 )
 @_guarded
-def check(
-    _c: Context, cluster: str = "", variant: str = "", accept_new_host_keys: bool = False
-) -> int | None:
+def check(_c: Context, cluster: str = "", variant: str = "", accept_new_host_keys: bool = False) -> int | None:
     """Check every host before a run: a table, then one cause and one fix per failure."""
-    from suite import actions
+    from suite import cluster_actions
 
-    return actions.check(cluster, variant, accept_new_host_keys)
+    return cluster_actions.check(cluster, variant, accept_new_host_keys)
 
 
 @task(
@@ -183,9 +180,9 @@ def check(
 @_guarded
 def deploy(_c: Context, cluster: str = "", variant: str = "", force: bool = False) -> int | None:
     """Bring the image to every host, in parallel, and start one container on each."""
-    from suite import actions
+    from suite import cluster_actions
 
-    return actions.deploy(cluster, variant, force)
+    return cluster_actions.deploy(cluster, variant, force)
 
 
 @task(iterable=["arm"], help={"cluster": _CLUSTER, **_CAMPAIGN})
@@ -212,9 +209,9 @@ def local(_c: Context, resume: str = "", **options: Any) -> int | None:
 @_guarded
 def collect(_c: Context, run: str, cluster: str = "") -> int | None:
     """Fetch again what the hosts still hold of a run, and report what was missing."""
-    from suite import actions
+    from suite import cluster_actions
 
-    return actions.collect(run, cluster)
+    return cluster_actions.collect(run, cluster)
 
 
 @task(
@@ -225,9 +222,9 @@ def collect(_c: Context, run: str, cluster: str = "") -> int | None:
 @_guarded
 def report(_c: Context, run: str = "", format: str = "terminal") -> int | None:
     """Print a finished run as a table, and write its report files."""
-    from suite import actions
+    from suite import result_actions
 
-    return actions.report(run, format)
+    return result_actions.report(run, format)
 
 
 @task(
@@ -242,9 +239,9 @@ def report(_c: Context, run: str = "", format: str = "terminal") -> int | None:
 @_guarded
 def compare(_c: Context, a: str, b: str, fail_above: str = "", vary: str = "") -> int | None:
     """Compare two runs row by row, with intervals."""
-    from suite import actions
+    from suite import result_actions
 
-    return actions.compare(a, b, fail_above, vary)
+    return result_actions.compare(a, b, fail_above, vary)
 
 
 @task(
@@ -255,18 +252,18 @@ def compare(_c: Context, a: str, b: str, fail_above: str = "", vary: str = "") -
 @_guarded
 def publish(_c: Context, run: str = "", name: str = "", anonymous: bool = False) -> int | None:
     """Make a bundle in results/published/ that others can verify and run again."""
-    from suite import actions
+    from suite import result_actions
 
-    return actions.publish(run, name, anonymous)
+    return result_actions.publish(run, name, anonymous)
 
 
 @task(positional=["path"], help={"path": "a bundle's folder"})
 @_guarded
 def verify(_c: Context, path: str) -> int | None:
     """Recompute a bundle's summary from its raw records and check every checksum, offline."""
-    from suite import actions
+    from suite import result_actions
 
-    return actions.verify(path)
+    return result_actions.verify(path)
 
 
 @task(positional=["path"], help={"path": "a bundle's folder", "cluster": _CLUSTER})
@@ -289,40 +286,38 @@ def reproduce(_c: Context, path: str, cluster: str = "") -> int | None:
     },
 )
 @_guarded
-def predict(
-    _c: Context, run: str = "", parameters: str = "", workload: str = "", hosts: str = ""
-) -> int | None:
+def predict(_c: Context, run: str = "", parameters: str = "", workload: str = "", hosts: str = "") -> int | None:
     """Predict step time and exposed communication from a run with a collectives sweep."""
-    from suite import actions
+    from suite import result_actions
 
-    return actions.predict(run, parameters, workload, hosts)
+    return result_actions.predict(run, parameters, workload, hosts)
 
 
 @task(help={"cluster": _CLUSTER})
 @_guarded
 def stop(_c: Context, cluster: str = "") -> int | None:
     """Remove the suite's containers, volumes and keys from every host."""
-    from suite import actions
+    from suite import cluster_actions
 
-    return actions.stop(cluster, images=False)
+    return cluster_actions.stop(cluster, images=False)
 
 
 @task(help={"cluster": _CLUSTER})
 @_guarded
 def clean(_c: Context, cluster: str = "") -> int | None:
     """Like stop, and remove the suite's images from every host too."""
-    from suite import actions
+    from suite import cluster_actions
 
-    return actions.stop(cluster, images=True)
+    return cluster_actions.stop(cluster, images=True)
 
 
 @task(help={"only": "list of benchmarks to run (default: all)", "quick": "smaller numbers, for a first look"})
 @_guarded
 def bench(_c: Context, only: str = "", quick: bool = False) -> int | None:
     """Measure what the suite itself costs: the scripts in benchmarks/."""
-    from suite import actions
+    from benchmarks import catalogue
 
-    return actions.bench(only, quick)
+    return catalogue.run(only, quick)
 
 
 _lab = Collection("lab")

@@ -1,20 +1,30 @@
-"""What each task does, in the order of its steps. Returns the exit code; errors are raised as SuiteErrors."""
+"""Campaigns: what ``run``, ``local`` and ``reproduce`` do, in the order of their steps.
+
+Every function returns the exit code; errors are raised as SuiteErrors.
+"""
 
 from __future__ import annotations
 
 import datetime
 from collections.abc import Sequence
 from dataclasses import fields, replace
+from pathlib import Path
 from typing import Any
 
 import suite
 from suite import codec, console, paths
 from suite.errors import EXIT_FAILED, EXIT_OK, Interrupted, UsageError
-from suite.options import RunOptions, make_plan, name_run, percent, whole
+from suite.options import RunOptions, make_plan, name_run, whole
 from suite.paths import RunPaths, find_run
 from suite.plan import Plan
+from suite.policy import FACTS
 from suite.records import HostSlots, Manifest
 from suite.summary import Summary
+
+# What another cluster may have of its own, so that a bundle can be reproduced elsewhere: all but what was trained and
+# how it was timed. Warm-up is found anew by the pilots there.
+SAME_EVERYWHERE = ("suite_version", "timing_mode", "world_size", "workload", "parameters", "batch_size", "dtype")
+CLUSTERS_OWN = frozenset(name for name in FACTS if name not in SAME_EVERYWHERE and not name.startswith("ddp_"))
 
 
 def campaign_options(options: dict[str, Any]) -> RunOptions:
@@ -36,6 +46,42 @@ def local(options: RunOptions, resume: str) -> int:
     finally:
         executor.close()
     return _finish(run, summary, plan)
+
+
+def run(cluster_name: str, options: RunOptions, resume: str) -> int:
+    """``fab run``: the campaign on the deployed hosts."""
+    from suite.cluster_actions import session
+
+    with session(cluster_name) as ready:
+        plan, run = _plan_and_run(options, resume, ready.cluster.name, ready.hosts, distinct_hosts=True)
+        summary = _campaign(plan, run, ready.executor(plan.run), image_id=ready.deployment.image_id)
+    return _finish(run, summary, plan)
+
+
+def reproduce(path: str, cluster_name: str) -> int:
+    """``fab reproduce``: a bundle's plan on the present cluster, then the two compared."""
+    from suite.analysis.compare import compare
+    from suite.cluster_actions import session
+    from suite.report.comparison import comparison_table
+    from suite.report.publish import load_plan_of_bundle, unpacked
+
+    old = load_plan_of_bundle(Path(path))
+    with session(cluster_name) as ready:
+        slots = sum(host.slots for host in ready.hosts)
+        if max(old.worlds) > slots:
+            raise UsageError(
+                f"{path} has world size {max(old.worlds)}, {ready.cluster.name} has {slots} slots.",
+                fix="use a cluster with as many.",
+            )
+        plan = replace(old, cluster=ready.cluster.name, hosts=ready.hosts)
+        plan = name_run(plan, datetime.datetime.now(datetime.timezone.utc))
+        run = RunPaths(paths.runs_root() / plan.run)
+        summary = _campaign(plan, run, ready.executor(plan.run), image_id=ready.deployment.image_id)
+    code = _finish(run, summary, plan)
+    with unpacked(Path(path)) as original:
+        # Another cluster is the point: what is its own may differ, what is the suite's may not.
+        console.out(comparison_table(compare(original, run, CLUSTERS_OWN)))
+    return code
 
 
 def _plan_and_run(
@@ -99,7 +145,9 @@ def _campaign(plan: Plan, run: RunPaths, executor: Any, *, image_id: str) -> Sum
 
 def _finish(run: RunPaths, summary: Summary, plan: Plan) -> int:
     """Print the table and say where everything is; exit 1 for a failed, invalid or missing asked-for row."""
-    _print_report(run, summary, "terminal")
+    from suite.report import render_run
+
+    console.out(render_run(run, summary, "terminal"))
     console.say(f"Report: {_shown(run.report_html)} (also report.md, tables.csv, summary.json there).")
     bad = [row for row in summary.rows if row.status in ("failed", "invalid")]
     missing = [row for row in summary.rows if row.status == "unavailable" and row.arm in plan.asked]
@@ -114,35 +162,3 @@ def _shown(path: Any) -> str:
         return str(path.relative_to(paths.project_root()))
     except ValueError:
         return str(path)
-
-
-def report(run_name: str, form: str) -> int:
-    """``fab report``."""
-    from suite.report import FORMATS, write_all
-
-    if form not in FORMATS:
-        raise UsageError(
-            f"--format {form}: there is no such format.", fix=f"use one of {', '.join(FORMATS)}."
-        )
-    run = find_run(run_name or None)
-    summary = write_all(run)
-    _print_report(run, summary, form)
-    return EXIT_OK
-
-
-def _print_report(run: RunPaths, summary: Summary, form: str) -> None:
-    from suite.report import render_run
-
-    console.out(render_run(run, summary, form))
-
-
-def compare(a: str, b: str, fail_above: str, vary: str) -> int:
-    """``fab compare``: exit 1 when some row of ``b`` is surely slower than ``a`` by more than the limit."""
-    from suite.analysis.compare import compare as compare_runs
-    from suite.report.comparison import comparison_table
-
-    limit = percent("--fail-above", fail_above) if fail_above else None
-    names = {word.strip() for word in vary.split(",") if word.strip()}
-    comparison = compare_runs(find_run(a), find_run(b), names, limit)
-    console.out(comparison_table(comparison))
-    return EXIT_FAILED if comparison.regressed else EXIT_OK

@@ -59,9 +59,7 @@ class Campaign:
         announcer: where progress goes.
     """
 
-    def __init__(
-        self, plan: Plan, executor: Executor, run: RunPaths, manifest: Manifest, announcer: Announcer
-    ) -> None:
+    def __init__(self, plan: Plan, executor: Executor, run: RunPaths, manifest: Manifest, announcer: Announcer) -> None:
         self._plan = plan
         self._executor = executor
         self._run = run

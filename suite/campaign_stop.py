@@ -13,9 +13,7 @@ from suite.plan import Plan, kind_of
 from suite.records import Manifest
 
 
-def launch_values(
-    run: RunPaths, manifest: Manifest, workload: str, world: int
-) -> dict[str, dict[int, float]]:
+def launch_values(run: RunPaths, manifest: Manifest, workload: str, world: int) -> dict[str, dict[int, float]]:
     """Median step seconds of every usable launch: arm -> block -> value."""
     values: dict[str, dict[int, float]] = {}
     for outcome in manifest.launches:
@@ -29,9 +27,7 @@ def launch_values(
     return values
 
 
-def decide(
-    run: RunPaths, manifest: Manifest, plan: Plan, workload: str, world: int, blocks: int
-) -> str | None:
+def decide(run: RunPaths, manifest: Manifest, plan: Plan, workload: str, world: int, blocks: int) -> str | None:
     """The reason to stop this comparison ("target", "plan"), or None to go on."""
     values = launch_values(run, manifest, workload, world)
     arms = [arm.name for arm in plan.arms if arm.name not in manifest.unavailable]

@@ -36,9 +36,7 @@ def decode(data: bytes, kind: type[T], source: object, *, version: int | None = 
     except msgspec.ValidationError as error:
         raise RecordError(source, f"not a {kind.__name__}: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RecordError(
-            source, f"truncated or damaged: {error}", fix="collect it again from its host."
-        ) from None
+        raise RecordError(source, f"truncated or damaged: {error}", fix="collect it again from its host.") from None
     return value
 
 
@@ -51,9 +49,7 @@ def _check_version(data: bytes, source: object, version: int) -> None:
     except msgspec.ValidationError as error:
         raise RecordError(source, f"not a record of this suite: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RecordError(
-            source, f"truncated or damaged: {error}", fix="collect it again from its host."
-        ) from None
+        raise RecordError(source, f"truncated or damaged: {error}", fix="collect it again from its host.") from None
     if found != version:
         raise RecordError(
             source,

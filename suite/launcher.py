@@ -88,9 +88,7 @@ def torchrun_words(spec: LaunchSpec, node: int, *, python: str) -> list[str]:
     ]
 
 
-def mpirun_words(
-    spec: LaunchSpec, *, python: str, mpi_major: int, as_root: bool, agent: str | None
-) -> list[str]:
+def mpirun_words(spec: LaunchSpec, *, python: str, mpi_major: int, as_root: bool, agent: str | None) -> list[str]:
     """mpirun for all ranks, in the order of the hosts, so that an MPI rank equals the global rank.
 
     Hosts are given by name: with addresses, Open MPI 5 puts every rank on the first host. Binding is off, as

@@ -118,9 +118,7 @@ def words(text: str) -> list[str]:
 def choice(option: str, text: str, allowed: Sequence[str]) -> str:
     """One of the allowed words."""
     if text not in allowed:
-        raise UsageError(
-            f"{option} {text}: there is no such choice.", fix=f"use one of {', '.join(allowed)}."
-        )
+        raise UsageError(f"{option} {text}: there is no such choice.", fix=f"use one of {', '.join(allowed)}.")
     return text
 
 
@@ -161,9 +159,7 @@ def _share(option: str, text: str) -> float:
     match = re.fullmatch(r"(\d{1,4}(?:\.\d{1,9})?)(%?)", text.strip(), re.ASCII)
     value = float(match.group(1)) / (100 if match.group(2) else 1) if match else math.nan
     if not 0 < value < 1:
-        raise UsageError(
-            f"{option} {text}: not a share between 0 and 1.", fix="write for example 5% or 0.05."
-        )
+        raise UsageError(f"{option} {text}: not a share between 0 and 1.", fix="write for example 5% or 0.05.")
     return value
 
 
@@ -183,9 +179,7 @@ def _protocol(options: RunOptions) -> Protocol:
     if options.blocks:
         blocks = whole("--blocks", options.blocks, 1, 1000)
         # An explicit number is exact: no stopping rule shortens or lengthens it.
-        protocol = replace(
-            protocol, min_blocks=blocks, max_blocks=blocks, target=None, collective_blocks=blocks
-        )
+        protocol = replace(protocol, min_blocks=blocks, max_blocks=blocks, target=None, collective_blocks=blocks)
     return protocol
 
 

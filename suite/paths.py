@@ -154,9 +154,7 @@ def find_run(name: str | None) -> RunPaths:
     if name is None:
         if runs:
             return RunPaths(runs[-1])
-        raise UsageError(
-            "There is no run yet.", fix="start one with `fab local` or `fab deploy run --backend all`."
-        )
+        raise UsageError("There is no run yet.", fix="start one with `fab local` or `fab deploy run --backend all`.")
     matches = [p for p in runs if p.name == name]
     if matches:
         return RunPaths(matches[0])

@@ -186,9 +186,7 @@ def hosts_for_world(hosts: Sequence[HostSlots], world_size: int) -> tuple[HostSl
         chosen = [host for host in hosts if host.slots >= slots][:count]
         if len(chosen) == count:
             return tuple(replace(host, slots=slots, devices=host.devices[:slots]) for host in chosen)
-    raise UsageError(
-        f"--world {world_size} cannot be spread evenly over {len(hosts)} hosts.", fix="choose a multiple."
-    )
+    raise UsageError(f"--world {world_size} cannot be spread evenly over {len(hosts)} hosts.", fix="choose a multiple.")
 
 
 def default_worlds(hosts: Sequence[HostSlots], all_worlds: bool) -> tuple[int, ...]:

@@ -21,6 +21,7 @@ GROUPS = (
     ("analysis",),
     ("report",),
     ("campaign", "campaign_pilot", "campaign_progress", "campaign_stop"),
+    ("result_actions", "cluster_actions"),
     ("actions",),
 )
 # The worker runs where only these are installed.

@@ -19,16 +19,12 @@ def make(**options: str) -> Plan:
     return make_plan(RunOptions(**options), cluster="lab", hosts=HOSTS, distinct_hosts=True)
 
 
-@pytest.mark.parametrize(
-    ("text", "value"), [("90s", 90), ("10m", 600), ("1.5h", 5400), ("45", 45), ("2 min", 120)]
-)
+@pytest.mark.parametrize(("text", "value"), [("90s", 90), ("10m", 600), ("1.5h", 5400), ("45", 45), ("2 min", 120)])
 def test_durations_are_read(text: str, value: float) -> None:
     assert seconds("--budget", text) == value
 
 
-@pytest.mark.parametrize(
-    ("text", "value"), [("1KiB", 1024), ("64MiB", 64 << 20), ("1g", 1 << 30), ("512", 512)]
-)
+@pytest.mark.parametrize(("text", "value"), [("1KiB", 1024), ("64MiB", 64 << 20), ("1g", 1 << 30), ("512", 512)])
 def test_sizes_are_read_as_powers_of_two(text: str, value: int) -> None:
     assert size_bytes("--max-bytes", text) == value
 
@@ -87,9 +83,7 @@ def test_an_explicit_number_of_blocks_is_exact() -> None:
 
 
 def test_the_sweep_ends_at_the_cap() -> None:
-    assert make(workload="collectives", max_bytes="64MiB").sweep.sizes_bytes == tuple(
-        4**k * 1024 for k in range(9)
-    )
+    assert make(workload="collectives", max_bytes="64MiB").sweep.sizes_bytes == tuple(4**k * 1024 for k in range(9))
 
 
 def test_runs_sort_by_their_names() -> None:

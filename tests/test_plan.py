@@ -34,9 +34,7 @@ def plan_for(hosts: tuple[HostSlots, ...] = FOUR, **options: str) -> Plan:
 def test_each_arm_stands_equally_often_in_each_place(arms: list[str]) -> None:
     blocks = 24 if len(arms) <= 4 else 25
     places = Counter(
-        (place, arm)
-        for block in range(blocks)
-        for place, arm in enumerate(block_order(3, "linear/4", block, arms))
+        (place, arm) for block in range(blocks) for place, arm in enumerate(block_order(3, "linear/4", block, arms))
     )
     assert set(places.values()) == {blocks // len(arms)}
 

@@ -159,7 +159,5 @@ def _end(process: subprocess.Popen[bytes]) -> None:
 def _environment() -> dict[str, str]:
     """This process's environment, with the suite importable from its source folder."""
     environment = dict(os.environ)
-    environment["PYTHONPATH"] = os.pathsep.join(
-        [str(project_root()), *filter(None, [environment.get("PYTHONPATH")])]
-    )
+    environment["PYTHONPATH"] = os.pathsep.join([str(project_root()), *filter(None, [environment.get("PYTHONPATH")])])
     return environment
