@@ -57,10 +57,9 @@ def grid(table: Table, *, colour: bool = False) -> list[str]:
     cells = [[clean(cell) for cell in line.cells] for line in table.lines]
     places = [_reserve(row, line) for row, line in zip(cells, table.lines, strict=True)]
     aligned = ["right" if i in table.numeric else "left" for i in range(len(table.columns))]
-    text = tabulate(
-        cells, headers=table.columns, tablefmt="plain", colalign=aligned if cells else None, disable_numparse=True
-    ).splitlines()
-    found = [text[0].rstrip()] if text else []
+    # The heading is passed as a row, because tabulate widens the columns of real headings.
+    text = tabulate([table.columns, *cells], tablefmt="plain", colalign=aligned, disable_numparse=True).splitlines()
+    found = [text[0].rstrip()]
     for line, place, row in zip(table.lines, places, text[1:], strict=True):
         shown = (row[: row.index(_MARK)] + place if place else row).rstrip()
         kind = "best" if line.best else line.status

@@ -75,7 +75,7 @@ def test_a_pair_gets_its_true_ratio_and_a_verdict(tmp_path: Path) -> None:
     ratio = row_of(summary, "mpi").ratio_to_fastest
     assert ratio is not None
     assert ratio.verdict == "slower"
-    assert ratio.estimate == pytest.approx(1 / pair.ratio)
+    assert ratio.estimate == pytest.approx(1 / (pair.ratio or 0))
     fastest = row_of(summary, "gloo").ratio_to_fastest
     assert fastest is not None
     assert (fastest.estimate, fastest.verdict) == (1.0, "fastest")
