@@ -13,15 +13,17 @@ a measurement of a cluster. The hosts share this machine's cores, memory, disk, 
 from __future__ import annotations
 
 import re
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
 from suite.cluster.fanout import fan_out, results
-from suite.cluster.lab_engine import FIRST_ADDRESS, LabEngine
+from suite.cluster.keys import key_pair
+from suite.cluster.lab_engine import ENGINE_SECONDS, FIRST_ADDRESS, LabEngine
 from suite.cluster.lab_faults import KINDS, fault, heal
-from suite.cluster.lab_parts import MAX_HOSTS, KeyPair, LabFiles, LabHost
+from suite.cluster.lab_parts import MAX_HOSTS, LabFiles, LabHost
 from suite.cluster.remote import RemoteHost
 from suite.errors import HostError, UsageError
 
@@ -158,17 +160,30 @@ def _start(engine: LabEngine, files: LabFiles, hosts: int, progress: Progress) -
         LabHost(name, str(subnet[FIRST_ADDRESS + number]), files.container(name))
         for number, name in enumerate(_names(hosts))
     ]
-    login = KeyPair.generate()
-    host_keys = {host.address: KeyPair.generate() for host in lab}
+    login = key_pair()
+    host_keys = {host.address: key_pair() for host in lab}
     files.write_keys(login, host_keys)
     progress(f"starting {', '.join(h.name for h in lab)} on {subnet}")
     deadline = time.monotonic() + READY_SECONDS
+    abandoned = threading.Event()
+    made = {host.name: threading.Event() for host in lab}
 
     def bring_up(host: LabHost) -> str:
-        engine.make_host(host, lab, login, host_keys[host.address])
+        try:
+            if not abandoned.is_set():
+                engine.make_host(host, lab, login, host_keys[host.address])
+        finally:
+            made[host.name].set()
         return _wait_until_ready(engine, files, host, deadline)
 
-    versions = results(fan_out(lab, bring_up, READY_SECONDS + 30), "starting")
+    try:
+        versions = results(fan_out(lab, bring_up, READY_SECONDS + 30), "starting")
+    except BaseException:
+        # A host that is just being made would outlive the removal that follows.
+        abandoned.set()
+        for event in made.values():
+            event.wait(ENGINE_SECONDS)
+        raise
     files.write_cluster(lab)
     progress(f"every host answers over SSH with Docker {', '.join(sorted(set(versions.values())))}")
 

@@ -19,7 +19,8 @@ import docker.types
 from suite.cluster import archive, transport
 from suite.cluster.attached import Completed, run_in
 from suite.cluster.engine import engine_errors
-from suite.cluster.lab_parts import HOST_LABEL, LAB_LABEL, USER, KeyPair, LabFiles, LabHost
+from suite.cluster.keys import KeyPair
+from suite.cluster.lab_parts import HOST_LABEL, LAB_LABEL, USER, LabFiles, LabHost
 from suite.errors import DeployError, HostError, UsageError
 from suite.paths import project_root
 

@@ -12,10 +12,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
-
 from suite.cluster.inventory import Host
+from suite.cluster.keys import KeyPair
 from suite.errors import UsageError
 from suite.paths import replace
 
@@ -34,23 +32,6 @@ class LabHost:
     name: str
     address: str
     container: str
-
-
-@dataclass(frozen=True)
-class KeyPair:
-    """An Ed25519 key pair in OpenSSH's formats."""
-
-    private: bytes
-    public: str
-
-    @classmethod
-    def generate(cls) -> KeyPair:
-        key = Ed25519PrivateKey.generate()
-        private = key.private_bytes(
-            serialization.Encoding.PEM, serialization.PrivateFormat.OpenSSH, serialization.NoEncryption()
-        )
-        public = key.public_key().public_bytes(serialization.Encoding.OpenSSH, serialization.PublicFormat.OpenSSH)
-        return cls(private, public.decode())
 
 
 @dataclass(frozen=True)
