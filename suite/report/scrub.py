@@ -260,7 +260,7 @@ class Scrubber:
             hosts=tuple(self.slots(host) for host in manifest.hosts),
             probes=tuple(self._probe(probe) for probe in manifest.probes),
             unavailable={arm: self.text(why) for arm, why in manifest.unavailable.items()},
-            settings=manifest.settings,
+            settings=tuple(dataclasses.replace(s, reason=self.text(s.reason)) for s in manifest.settings),
             launches=tuple(self.outcome(o, digests.get(o.launch, {})) for o in manifest.launches),
             stop_reason=manifest.stop_reason,
             warnings=(*self.texts(manifest.warnings), *self.texts(lost)),
