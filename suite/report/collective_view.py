@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from suite.report import format as fmt
-from suite.report.view import STATUS_WORDS, Line, Table
+from suite.report.view import STATUS_WORDS, Key, Line, Table
 from suite.summary import CollectiveResult, Summary
 
-Key = tuple[str, str]  # arm and implementation
+Source = tuple[str, str]  # arm and implementation
 
 
 def tables(summary: Summary, *, whole: bool) -> tuple[Table, ...]:
@@ -35,13 +35,13 @@ def tables(summary: Summary, *, whole: bool) -> tuple[Table, ...]:
     return tuple(found)
 
 
-def _keys(results: Sequence[CollectiveResult]) -> list[Key]:
+def _keys(results: Sequence[CollectiveResult]) -> list[Source]:
     return list(
         dict.fromkeys((r.arm, r.implementation) for r in sorted(results, key=lambda r: r.implementation != "torch"))
     )
 
 
-def _heading(key: Key) -> str:
+def _heading(key: Source) -> str:
     return key[0] if key[1] == "torch" else f"{key[0]} ({key[1]})"
 
 
@@ -54,14 +54,16 @@ def _by_size(summary: Summary, results: Sequence[CollectiveResult], name: str, w
     lines = []
     for size in sorted({r.bytes for r in results if r.seconds is not None}):
         cells = [fmt.size(size) if size else "–"]
+        order: list[Key] = [size]
         for arm, implementation in keys:
             r = timed.get((arm, implementation, size))
+            order += [None] * 3 if r is None else [r.seconds, r.busbw, r.link_fraction]
             cells += (
                 [fmt.NONE] * 3
                 if r is None
                 else [fmt.time_ci(r.seconds, r.ci), fmt.gigabits(r.busbw), fmt.share(r.link_fraction)]
             )
-        lines.append(Line(tuple(cells)))
+        lines.append(Line(tuple(cells), keys=tuple(order)))
     sentences = [_link_sentence(summary, world)] if name == "all_reduce" else []
     for r in results:
         if r.status == "unavailable":
@@ -88,14 +90,16 @@ def _largest(results: Sequence[CollectiveResult], names: Sequence[str], world: i
         sizes = [r.bytes for r in mine if r.seconds is not None]
         size = max(sizes, default=0)
         cells = [name, fmt.size(size) if size else fmt.NONE]
+        order: list[Key] = [name, size]
         for arm, implementation in keys:
             r = next((x for x in mine if (x.arm, x.implementation) == (arm, implementation) and x.bytes == size), None)
+            order += [None] * 3 if r is None else [r.seconds, r.busbw, r.link_fraction]
             if r is None or r.seconds is None:
                 known = next((x for x in mine if (x.arm, x.implementation) == (arm, implementation)), None)
                 cells += ["not available" if known and known.status == "unavailable" else fmt.NONE, fmt.NONE, fmt.NONE]
             else:
                 cells += [fmt.time(r.seconds), fmt.gigabits(r.busbw), fmt.share(r.link_fraction)]
-        lines.append(Line(tuple(cells)))
+        lines.append(Line(tuple(cells), keys=tuple(order)))
     return Table(
         f"other collectives at their largest size, world size {world}", tuple(columns), tuple(lines),
         numeric=frozenset(range(1, len(columns))),
