@@ -21,7 +21,7 @@ import docker
 import docker.errors
 import requests
 
-from suite.cluster.transport import raise_for_status, url
+from suite.cluster.transport import raise_for_status, root_cause, url
 
 STDOUT, STDERR = "stdout", "stderr"
 MAX_LINE_BYTES = 64 * 1024
@@ -29,7 +29,7 @@ KEPT_LINES = 2000
 _HEADER = struct.Struct(">BxxxL")  # Docker's frame: stream number, three zero bytes, length
 _MAX_FRAME = 1 << 26
 # The stream may end a moment before the engine knows the exit code.
-_CODE_SECONDS = 5.0
+_CODE_SECONDS = 3.0
 
 OnLine = Callable[[str, str], None]
 OnData = Callable[[str, bytes], None]
@@ -177,7 +177,7 @@ class Attached:
             try:
                 state = self._client.exec_inspect(self._exec)
             except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
-                raise ConnectionError(f"the connection was lost: {error}") from error
+                raise ConnectionError(f"the connection was lost: {root_cause(error)}") from error
             if not state.get("Running") and state.get("ExitCode") is not None:
                 return int(state["ExitCode"])
             if time.monotonic() > deadline:

@@ -168,18 +168,8 @@ def engine_errors(host: str, doing: str) -> Iterator[None]:
         OSError,
         EOFError,
     ) as error:
-        said = printable(_root_cause(error))
+        said = printable(transport.root_cause(error))
         raise HostError(host, f"{doing}: the Docker engine did not answer: {said}", fix=_engine_fix(said)) from error
-
-
-def _root_cause(error: BaseException) -> str:
-    """The innermost message: requests and urllib3 wrap what the socket said in several layers."""
-    seen = error
-    while True:
-        inner = seen.__cause__ or seen.__context__ or next((a for a in seen.args if isinstance(a, Exception)), None)
-        if inner is None or inner is seen:
-            return str(seen) or type(seen).__name__
-        seen = inner
 
 
 def _engine_fix(said: str) -> str:

@@ -215,5 +215,15 @@ def raise_for_status(response: requests.Response) -> None:
         docker.errors.create_api_error_from_http_exception(error)
 
 
+def root_cause(error: BaseException) -> str:
+    """The innermost message: requests and urllib3 wrap what the socket said in several layers."""
+    seen = error
+    while True:
+        inner = seen.__cause__ or seen.__context__ or next((a for a in seen.args if isinstance(a, Exception)), None)
+        if inner is None or inner is seen:
+            return str(seen) or type(seen).__name__
+        seen = inner
+
+
 def _numbers(version: str) -> tuple[int, ...]:
     return tuple(int(part) for part in version.split(".") if part.isdigit())
