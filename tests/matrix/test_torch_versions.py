@@ -17,6 +17,7 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent.parent
 IMAGE = "ddp-backend-suite:cpu"
+TEST_IMAGE = "ddp-backend-suite:worker-tests"
 WANTED = os.environ.get("SUITE_TORCH_MATRIX") == "1"
 INSTALL_SECONDS = 1500
 TEST_SECONDS = 900
@@ -92,13 +93,13 @@ def test_the_workers_tests_pass_on_the_newest_torch_that_pip_gives() -> None:
 
 @pytest.mark.containers
 def test_the_workers_tests_pass_in_the_image_with_gloo_and_mpi() -> None:
-    words = ["docker", "build", "--quiet", "-t", "ddp-backend-suite:worker-tests", "-f", "tests/matrix/Dockerfile", "."]
-    subprocess.run(["make", "image"], cwd=ROOT, check=True, timeout=INSTALL_SECONDS)
-    subprocess.run(words, cwd=ROOT, check=True, timeout=INSTALL_SECONDS)
+    build = ["docker", "build", "--quiet"]
+    for tag, dockerfile in ((IMAGE, "docker/Dockerfile.cpu"), (TEST_IMAGE, "tests/matrix/Dockerfile")):
+        subprocess.run([*build, "-t", tag, "-f", dockerfile, "."], cwd=ROOT, check=True, timeout=INSTALL_SECONDS)
+    mounts = [f"--volume={ROOT}/{folder}:/opt/suite/{folder}:ro" for folder in ("tests", "benchmarks")]
+    pytest_words = ["python3", "-m", "pytest", "tests/worker", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        ["docker", "run", "--rm", "--shm-size=1g", "-v", f"{ROOT}/tests:/opt/suite/tests:ro"]
-        + ["-v", f"{ROOT}/benchmarks:/opt/suite/benchmarks:ro", "ddp-backend-suite:worker-tests"]
-        + ["python3", "-m", "pytest", "tests/worker", "-p", "no:cacheprovider"],
+        ["docker", "run", "--rm", "--shm-size=1g", *mounts, TEST_IMAGE, *pytest_words],
         capture_output=True,
         text=True,
         timeout=TEST_SECONDS,
