@@ -11,6 +11,7 @@ from suite.errors import UsageError
 if TYPE_CHECKING:
     from suite.analysis.load import RunData
     from suite.paths import RunPaths
+    from suite.report.html import Pictures
     from suite.summary import Summary
 
 FORMATS = ("terminal", "markdown", "csv", "json", "latex", "html")
@@ -52,7 +53,7 @@ def render(summary: Summary, data: RunData | None, form: str, *, colour: bool = 
     if form == "html":
         from suite.report import html  # noqa: PLC0415
 
-        return html.render(summary, data)
+        return html.render(summary, html.draw(summary, data))
     raise UsageError(f"--format {form}: there is no such format.", fix=f"use one of {', '.join(FORMATS)}.")
 
 
@@ -75,26 +76,27 @@ def write_all(run: RunPaths) -> Summary:
     from suite import codec, paths  # noqa: PLC0415
     from suite.analysis.load import load_run  # noqa: PLC0415
     from suite.analysis.summarise import summarise_data  # noqa: PLC0415
+    from suite.report import html  # noqa: PLC0415
 
     data = load_run(run)
     summary = summarise_data(data)
     paths.replace(run.summary, codec.encode(summary, indent=1))
     paths.replace(run.report_markdown, render(summary, data, "markdown"))
     paths.replace(run.tables_csv, render(summary, data, "csv"))
-    paths.replace(run.report_html, render(summary, data, "html"))
-    write_plots(run, summary, data)
+    pictures = html.draw(summary, data)
+    paths.replace(run.report_html, html.render(summary, pictures))
+    write_plots(run, pictures)
     return summary
 
 
-def write_plots(run: RunPaths, summary: Summary, data: RunData | None) -> None:
+def write_plots(run: RunPaths, pictures: Pictures) -> None:
     """Write every chart as an SVG file of its own; charts of an earlier summary that are no more are removed."""
     from suite import paths  # noqa: PLC0415
     from suite.report import html  # noqa: PLC0415
 
-    charts = html.all_charts(summary, data)
-    for chart in charts:
+    for chart in pictures.all:
         paths.replace(run.plots / f"{chart.name}.svg", html.standalone(chart))
-    wanted = {f"{chart.name}.svg" for chart in charts}
+    wanted = {f"{chart.name}.svg" for chart in pictures.all}
     for path in run.plots.glob("*.svg"):
         if path.name not in wanted:
             path.unlink()

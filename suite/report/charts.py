@@ -13,6 +13,7 @@ from suite.summary import CollectiveResult, Row, Summary
 
 WIDTH = 560.0
 WIDE = 1140.0
+MOST_LINEAR_WORLDS = 8  # largest over smallest world size that a linear axis shows well
 
 
 @dataclass(frozen=True)
@@ -163,12 +164,14 @@ def scaling(workload: str, rows: Sequence[Row], arms: Sequence[str]) -> Chart | 
     single = next((r.single_process_seconds for r in shown if r.single_process_seconds), None)
     per_rank = _batch_rate(shown[0], single)
     ideal = [(w, per_rank * w) for w in worlds] if per_rank else []
-    high = max([r.samples_per_second or 0 for r in shown] + [v for _, v in ideal])
+    values = [r.samples_per_second or 0 for r in shown] + [v for _, v in ideal]
     frame = Frame(WIDTH, 300)
-    ticks = svg.nice_ticks(0.0, high)
-    y = Scale(0.0, ticks[-1], *frame.y_range)
+    # A straight line stays straight on two linear or two logarithmic axes; the latter only where the range needs it.
+    log = worlds[-1] > MOST_LINEAR_WORLDS * worlds[0]
+    ticks = svg.decade_ticks(min(values), max(values)) if log else svg.nice_ticks(0.0, max(values))
+    y = Scale(ticks[0], ticks[-1], *frame.y_range, log=log)
     left, right = frame.x_range
-    x = Scale(worlds[0], worlds[-1], left + 26, right - 26, log=True)
+    x = Scale(worlds[0], worlds[-1], left + 26, right - 26, log=log)
     parts = [frame.y_axis(y, ticks, lambda t: f"{t:.6g}", "samples/s")]
     if ideal:
         parts.append(svg.polyline([(x(w), y(v)) for w, v in ideal], "bound"))

@@ -36,25 +36,44 @@ class Part:
     charts: tuple[Chart, ...]
 
 
-def render(summary: Summary, data: RunData | None) -> str:
-    """The whole page.
+@dataclass(frozen=True)
+class Pictures:
+    """Every chart of a report, and the comparisons that they belong to."""
+
+    parts: tuple[Part, ...]
+    sweep: tuple[Chart, ...]
+    scaling: tuple[Chart, ...]
+
+    @property
+    def all(self) -> tuple[Chart, ...]:
+        """Every chart, for the files in ``plots/``."""
+        return (*(chart for part in self.parts for chart in part.charts), *self.sweep, *self.scaling)
+
+
+def draw(summary: Summary, data: RunData | None) -> Pictures:
+    """Draw every chart.
 
     Args:
         data: the raw samples; without them the charts of single steps are left out.
     """
+    return Pictures(tuple(comparison_parts(summary, data)), sweep_charts(summary), scaling_charts(summary))
+
+
+def render(summary: Summary, pictures: Pictures) -> str:
+    """The whole page."""
     script, style = _source("report.js"), _source("chart.css") + _source("report.css")
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES), autoescape=True, trim_blocks=True, lstrip_blocks=True,
         undefined=jinja2.StrictUndefined,
     )  # fmt: skip
     environment.filters["clean"] = clean
-    parts = comparison_parts(summary, data)
+    parts = pictures.parts
     return environment.get_template("report.html").render(
         summary=summary,
         parts=parts,
         sweep=sweep_tables(summary),
-        sweep_charts=sweep_charts(summary),
-        scaling_charts=scaling_charts(summary),
+        sweep_charts=pictures.sweep,
+        scaling_charts=pictures.scaling,
         facts=fact_rows(summary.environment),
         warning_count=len(summary.warnings)
         + len(summary.problems)
@@ -74,12 +93,6 @@ def _source(name: str) -> str:
 def _digest(text: str) -> str:
     """A source hash of a content security policy."""
     return "sha256-" + base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
-
-
-def all_charts(summary: Summary, data: RunData | None) -> tuple[Chart, ...]:
-    """Every chart of a report, for the files in ``plots/``."""
-    found = [chart for part in comparison_parts(summary, data) for chart in part.charts]
-    return (*found, *sweep_charts(summary), *scaling_charts(summary))
 
 
 def arm_names(summary: Summary) -> list[str]:

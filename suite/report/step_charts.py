@@ -167,14 +167,21 @@ def _trace(launch: LaunchSteps, every: Floats, start: float, pitch: float, y: Sc
     """One launch as a line; as medians with a band from smallest to largest where there are too many steps."""
     limited = np.minimum(every, y.high)
     width = max(1, -(-every.size // budget))
-    stretches = [limited[i : i + width] for i in range(0, every.size, width)]
-    across = [start + (i * width + stretch.size / 2) * pitch for i, stretch in enumerate(stretches)]
-    middle = [(x, y(float(np.median(stretch)))) for x, stretch in zip(across, stretches, strict=True)]
+    whole = every.size // width * width
+    stretches = limited[:whole].reshape(-1, width)
+    medians, lows, highs = np.median(stretches, axis=1), stretches.min(axis=1), stretches.max(axis=1)
+    if whole < every.size:
+        rest = limited[whole:]
+        medians, lows, highs = (
+            np.append(known, found(rest)) for known, found in ((medians, np.median), (lows, np.min), (highs, np.max))
+        )
+    across = (start + (np.minimum((np.arange(medians.size) + 0.5) * width, every.size)) * pitch).tolist()
+    middle = [(x, y(value)) for x, value in zip(across, medians.tolist(), strict=True)]
     inner = launch.warmup.size // width
     parts = [svg.tooltip(f"{launch.arm}, block {launch.block + 1} ({launch.launch})")]
     if width > 1:
-        upper = [(x, y(float(stretch.max()))) for x, stretch in zip(across, stretches, strict=True)]
-        lower = [(x, y(float(stretch.min()))) for x, stretch in zip(across, stretches, strict=True)]
+        upper = [(x, y(value)) for x, value in zip(across, highs.tolist(), strict=True)]
+        lower = [(x, y(value)) for x, value in zip(across, lows.tolist(), strict=True)]
         points = " ".join(f"{a:.1f},{b:.1f}" for a, b in [*upper, *reversed(lower)])
         parts.append(svg.element("polygon", {"points": points, "class": "band"}))
     if inner:

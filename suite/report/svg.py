@@ -100,6 +100,16 @@ def nice_ticks(low: float, high: float, wanted: int = 5) -> list[float]:
     return [i * step for i in range(first, last + 1)]
 
 
+def decade_ticks(low: float, high: float) -> list[float]:
+    """Powers of ten that enclose [low, high], both positive, with 2 and 5 between them where there are few."""
+    first, last = math.floor(math.log10(low) + 1e-9), math.ceil(math.log10(high) - 1e-9)
+    factors = (1, 2, 5) if last - first <= 2 else (1,)
+    ticks = [factor * 10.0**power for power in range(first, last + 1) for factor in factors]
+    lowest = max((t for t in ticks if t <= low * (1 + 1e-9)), default=ticks[0])
+    highest = min((t for t in ticks if t >= high * (1 - 1e-9)), default=ticks[-1])
+    return [t for t in ticks if lowest <= t <= highest]
+
+
 @dataclass(frozen=True)
 class Frame:
     """A chart's plotting area within its view box."""

@@ -66,7 +66,7 @@ def test_the_verdict_stands_on_top_the_largest_world_first(example: Summary, exa
 
 
 def test_every_kind_of_chart_is_there_with_a_text_alternative(example: Summary, example_data: RunData) -> None:
-    charts = html.all_charts(example, example_data)
+    charts = html.draw(example, example_data).all
     kinds = {re.sub(r"-(linear|transformer|all|broadcast).*", "", chart.name) for chart in charts}
     assert kinds == {"distribution", "over-time", "exposed", "busbw", "scaling"}
     for chart in charts:
@@ -79,19 +79,19 @@ def test_every_kind_of_chart_is_there_with_a_text_alternative(example: Summary, 
 
 
 def test_every_launch_has_a_box_and_a_line(example: Summary, example_data: RunData) -> None:
-    charts = {chart.name: chart.markup for chart in html.all_charts(example, example_data)}
+    charts = {chart.name: chart.markup for chart in html.draw(example, example_data).all}
     assert charts["distribution-linear-world-size-4"].count('class="box ') == 15  # 8 of gloo, 7 of mpi
     assert charts["over-time-linear-world-size-4"].count('class="boundary"') == 7
 
 
 def test_the_links_bound_is_drawn(example: Summary, example_data: RunData) -> None:
-    charts = {chart.name: chart.markup for chart in html.all_charts(example, example_data)}
+    charts = {chart.name: chart.markup for chart in html.draw(example, example_data).all}
     assert 'class="bound"' in charts["busbw-all-reduce-4"]
     assert "link: 1.00 Gbit/s" in charts["busbw-all-reduce-4"]
 
 
 def test_a_chart_says_its_numbers_to_who_cannot_see_it(example: Summary, example_data: RunData) -> None:
-    charts = {chart.name: chart.markup for chart in html.all_charts(example, example_data)}
+    charts = {chart.name: chart.markup for chart in html.draw(example, example_data).all}
     assert re.search(r"<desc[^>]*>gloo: compute 3\d\.\d ms, exposed 5\.\d+ ms", charts["exposed-linear-world-size-4"])
 
 
@@ -104,7 +104,7 @@ def test_long_launches_are_thinned_out_for_the_picture_and_it_says_so(tmp_path: 
 
 
 def test_without_samples_the_tables_and_the_other_charts_remain(example: Summary) -> None:
-    charts = html.all_charts(example, None)
+    charts = html.draw(example, None).all
     assert {chart.name.split("-")[0] for chart in charts} == {"exposed", "busbw", "scaling"}
     assert "gloo is fastest" in render(example, None, "html")
 
@@ -117,7 +117,7 @@ def test_hostile_texts_stay_texts() -> None:
     assert text.count("<script>") == 1
     assert not any(name.startswith("on") for _, attributes in page.tags for name in attributes)
     assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", text)
-    for chart in html.all_charts(hostile_summary(), None):
+    for chart in html.draw(hostile_summary(), None).all:
         ET.fromstring(html.standalone(chart))
         assert "/" not in chart.name
     assert len(ALL) == 7
