@@ -87,7 +87,8 @@ def install_excepthook(recorder: Recorder) -> None:
     """Make any uncaught exception leave a record and end the process at once."""
 
     def leave(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-        traceback.print_exception(kind, error, trace)
+        # Not sys.stderr: torch puts a hook of its own around this one, with a buffer in that place.
+        traceback.print_exception(kind, error, trace, file=sys.__stderr__)
         end(recorder, one_line(error), 1, fix=getattr(error, "fix", ""), secondary=is_secondary(error))
 
     sys.excepthook = leave
@@ -97,11 +98,12 @@ def install_excepthook(recorder: Recorder) -> None:
 def end(recorder: Recorder, cause: str, code: int, *, fix: str = "", secondary: bool = False) -> None:
     """Write the failure and leave without running any exit handler. Does not return."""
     try:
-        sys.stdout.flush()
-        sys.stderr.flush()
+        for stream in (sys.stdout, sys.__stderr__):
+            if stream is not None:
+                stream.flush()
         recorder.fail(cause, fix=fix, secondary=secondary)
     except BaseException:  # whatever goes wrong now, the process must still end, and say so
-        traceback.print_exc()
+        traceback.print_exc(file=sys.__stderr__)
         code = code or 1
     finally:
         os._exit(code)

@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import statistics
+import subprocess
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from suite.policy import ENVIRONMENT_PREFIX, FACTS, POLICY
 from suite.records import Arm, DdpOptions, HostSlots, Sweep
-from tests.worker.conftest import Finished, make_spec, run_mpi, run_ranks
+from tests.worker.conftest import ROOT, Finished, make_spec, run_mpi, run_ranks, worker_environment
 
 LINEAR_GRADIENT_BYTES = (1024 * 1024 + 1024) * 4
 
@@ -80,8 +83,6 @@ def test_the_buckets_of_ddp_are_recorded_and_timed_in_isolation(trained: Finishe
 
 
 def test_every_recorded_fact_is_in_the_policy_and_every_policy_is_recorded(trained: Finished) -> None:
-    from suite.policy import ENVIRONMENT_PREFIX, FACTS
-
     for record in trained.records:
         names = {name for name in record["environment"] if not name.startswith(ENVIRONMENT_PREFIX)}
         assert names - set(FACTS) == set()
@@ -89,8 +90,6 @@ def test_every_recorded_fact_is_in_the_policy_and_every_policy_is_recorded(train
 
 
 def test_gloo_and_mpi_ranks_get_the_same_environment(gloo_train: Finished, mpi_train: Finished) -> None:
-    from suite.policy import POLICY
-
     for a, b in zip(gloo_train.records, mpi_train.records, strict=True):
         different = {
             name
@@ -286,12 +285,6 @@ def test_a_backend_that_this_torch_lacks_fails_by_name(tmp_path: Path, torch_her
 
 
 def test_a_launch_is_never_run_twice_into_the_same_folder(gloo_train: Finished, torch_here: Any) -> None:
-    import os
-    import subprocess
-    import sys
-
-    from tests.worker.conftest import ROOT, worker_environment
-
     before = (gloo_train.folder / "rank-0.json").read_bytes()
     words = [sys.executable, "-m", "suite.worker", "run", "--spec", str(gloo_train.folder / "spec.json")]
     done = subprocess.run(
@@ -306,4 +299,3 @@ def test_a_launch_is_never_run_twice_into_the_same_folder(gloo_train: Finished, 
     assert done.returncode != 0
     assert "exists already" in done.stderr
     assert (gloo_train.folder / "rank-0.json").read_bytes() == before
-    assert os.listdir(gloo_train.folder).count("rank-0.json") == 1
