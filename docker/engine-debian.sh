@@ -98,16 +98,27 @@ install_plugins() {
     timeout 10 docker compose version >/dev/null || die "docker compose does not answer after its installation"
 }
 
+# Whether a process is that program, and no zombie. (From /proc: a bare machine has no pgrep.)
+is_running() {
+    local pid=$1 program=$2
+    [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = "$program" ] && ! grep -qs '^State:[[:space:]]*Z' "/proc/$pid/status"
+}
+
+dockerd_runs() {
+    local process
+    for process in /proc/[0-9]*; do
+        if is_running "${process#/proc/}" dockerd; then return 0; fi
+    done
+    return 1
+}
+
 # A dockerd that was killed leaves its pid file, and the next one refuses to start although that process is gone, a zombie, or
 # by now another program. The same holds for the containerd it starts.
 remove_stale_pid_file() {
     local file=$1 program=$2 pid
     [ -f "$file" ] || return 0
     pid=$(tr -cd 0-9 <"$file")
-    if [ -n "$pid" ] && [ "$(cat "/proc/$pid/comm" 2>/dev/null)" = "$program" ] &&
-        ! grep -q '^State:[[:space:]]*Z' "/proc/$pid/status" 2>/dev/null; then
-        return 0
-    fi
+    if [ -n "$pid" ] && is_running "$pid" "$program"; then return 0; fi
     say "removing $file: process ${pid:-unknown} is no running $program"
     rm -f "$file"
 }
@@ -118,7 +129,7 @@ start_engine() {
     else
         remove_stale_pid_file /run/docker.pid dockerd
         remove_stale_pid_file /run/docker/containerd/containerd.pid containerd
-        if pgrep -x dockerd >/dev/null; then
+        if dockerd_runs; then
             say "engine: a dockerd runs but does not answer yet"
         else
             say "engine: starting dockerd in the background, log in $LOG"
