@@ -125,5 +125,7 @@ def test_the_command_reads_nothing_from_the_lease(mark: str) -> None:
 
 def test_the_supervisor_starts_without_torch() -> None:
     code = "import sys, suite.worker.__main__, suite.worker.supervise; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30, check=True)
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, timeout=30, check=True
+    )
     assert done.stdout.strip() == "False"

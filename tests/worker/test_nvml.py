@@ -1,0 +1,130 @@
+"""NVML's facts without a GPU: nvidia-smi is stood in for by a script that prints what a real one prints."""
+
+from __future__ import annotations
+
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from suite.worker import nvml
+
+LINE = (
+    "GPU-11111111-2222-3333-4444-555555555555, NVIDIA GeForce RTX 3090, 520.61.05, 24576, 350.00, Enabled, 2100, "
+    "1695, 61, 312.44, 98, 0x0000000000000004"
+)
+SCRIPT = f"""#!{sys.executable}
+import sys
+words = " ".join(sys.argv[1:])
+if "topo" in words:
+    print("GPU0 X")
+elif "compute-apps" in words:
+    print("100\\n200")
+elif words == "--query-gpu=uuid --format=csv,noheader":
+    print("GPU-0\\nGPU-1")
+else:
+    print({LINE!r})
+"""
+
+
+@pytest.fixture
+def stand_in(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text(SCRIPT)
+    program.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "pynvml", None)  # as if it were not installed
+
+
+def test_a_line_of_nvidia_smi_becomes_a_reading_in_base_units() -> None:
+    reading = nvml.parse_line(LINE)
+    assert reading["model"] == "NVIDIA GeForce RTX 3090"
+    assert reading["memory_bytes"] == 24576 * 1024 * 1024
+    assert (reading["clock_mhz"], reading["clock_max_mhz"], reading["temperature"]) == (1695, 2100, 61)
+    assert (reading["power_watts"], reading["power_limit_watts"]) == (312.44, 350.0)
+    assert reading["persistence"] is True
+    assert nvml.throttle_reasons(reading["throttle"]) == ("power cap",)
+
+
+def test_what_a_driver_does_not_support_is_unknown() -> None:
+    reading = nvml.parse_line(LINE.replace("312.44", "[N/A]").replace("Enabled", "[Not Supported]"))
+    assert reading["power_watts"] is None
+    assert reading["persistence"] is None
+    assert nvml.parse_line("No devices were found") == {}
+
+
+def test_idle_is_no_throttling() -> None:
+    assert nvml.throttle_reasons(0x1) == ()
+    assert nvml.throttle_reasons(0x48) == ("hardware slowdown", "hardware thermal")
+    assert nvml.throttle_reasons(None) == ()
+
+
+def test_without_a_gpu_every_fact_is_there_and_unknown(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    assert nvml.query(None) == {}
+    facts = nvml.static_facts({})
+    assert set(facts.values()) == {None}
+    assert "gpu_driver" in facts
+
+
+def test_nvidia_smi_is_asked_where_there_is_no_library(stand_in: None) -> None:
+    reading = nvml.query("GPU-11111111-2222-3333-4444-555555555555")
+    assert reading["driver"] == "520.61.05"
+    assert reading["processes"] == 2
+    assert nvml.static_facts(reading)["gpu_topology"] == "GPU0 X"
+
+
+def test_a_device_number_becomes_a_uuid(stand_in: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,GPU-abc")
+    assert nvml.device_uuid(0) == "GPU-1"
+    assert nvml.device_uuid(1) == "GPU-abc"
+    assert nvml.device_uuid(2) is None
+
+
+def reading(clock: int, *, busy: int = 99, processes: int = 1, throttle: int = 0) -> nvml.Reading:
+    return {
+        "clock_mhz": clock,
+        "utilisation": busy,
+        "processes": processes,
+        "throttle": throttle,
+        "power_watts": 300.0,
+        "temperature": 60,
+    }
+
+
+def test_steady_clocks_and_one_process_are_no_warning() -> None:
+    facts, warnings = nvml.summarise([reading(210, busy=0), reading(1700), reading(1695)], 1)
+    assert warnings == []
+    assert (facts["gpu_clock_mhz_during"], facts["gpu_clock_mhz_lowest"]) == (1697.5, 1695)
+    assert facts["gpu_other_processes"] is False
+    assert facts["gpu_samples"] == 3
+
+
+def test_a_clock_that_falls_by_more_than_3_percent_contaminates() -> None:
+    _, warnings = nvml.summarise([reading(1700), reading(1640, throttle=0x4)], 1)
+    assert warnings == ["Contaminated: the GPU's clock fell from 1700 to 1640 MHz while it was busy (power cap)."]
+    assert nvml.summarise([reading(1700), reading(1650)], 1)[1] == []
+
+
+def test_a_foreign_process_contaminates() -> None:
+    facts, warnings = nvml.summarise([reading(1700), reading(1700, processes=2)], 1)
+    assert facts["gpu_other_processes"] is True
+    assert warnings == ["Contaminated: another process used the GPU while it was measured."]
+    assert nvml.summarise([reading(1700, processes=2)], 2)[1] == []
+
+
+def test_no_samples_leave_every_fact_unknown() -> None:
+    facts, warnings = nvml.summarise([], 1)
+    assert warnings == []
+    assert {name for name, value in facts.items() if value is not None} == {"gpu_samples"}
+
+
+def test_the_sampler_runs_beside_and_ends_with_its_owner(stand_in: None) -> None:
+    sampler = nvml.Sampler("GPU-11111111-2222-3333-4444-555555555555")
+    time.sleep(1.5)
+    readings = sampler.stop()
+    assert readings
+    assert readings[0]["model"] == "NVIDIA GeForce RTX 3090"
+    assert nvml.Sampler(None).stop() == []
