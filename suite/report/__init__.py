@@ -73,20 +73,26 @@ def write_all(run: RunPaths) -> Summary:
     Raises:
         RecordError: the run's ledger or plan cannot be read.
     """
-    from suite import codec, paths  # noqa: PLC0415
     from suite.analysis.load import load_run  # noqa: PLC0415
     from suite.analysis.summarise import summarise_data  # noqa: PLC0415
-    from suite.report import html  # noqa: PLC0415
 
     data = load_run(run)
     summary = summarise_data(data)
+    write_reports(run, summary, data)
+    return summary
+
+
+def write_reports(run: RunPaths, summary: Summary, data: RunData) -> None:
+    """Write the derived files of a run that has been summarised."""
+    from suite import codec, paths  # noqa: PLC0415
+    from suite.report import html  # noqa: PLC0415
+
     paths.replace(run.summary, codec.encode(summary, indent=1))
     paths.replace(run.report_markdown, render(summary, data, "markdown"))
     paths.replace(run.tables_csv, render(summary, data, "csv"))
     pictures = html.draw(summary, data)
     paths.replace(run.report_html, html.render(summary, pictures))
     write_plots(run, pictures)
-    return summary
 
 
 def write_plots(run: RunPaths, pictures: Pictures) -> None:
