@@ -21,14 +21,13 @@ import msgspec
 from suite import paths, records, summary
 from suite.plan import Plan
 from suite.policy import ENVIRONMENT_PREFIX, FACTS
-from suite.report.bundle import BundleInfo
 
 DOCUMENTS: dict[str, tuple[type, str]] = {
     "summary": (summary.Summary, "`summary.json`: the machine-readable contract of a finished run"),
     "rank-record": (records.RankRecord, "`launches/<launch>/rank-<r>.json`: what one rank says of one launch"),
     "manifest": (records.Manifest, "`manifest.json`: the ledger of a run"),
     "plan": (Plan, "`plan.json`: what a run will do"),
-    "bundle": (BundleInfo, "`bundle.json`: what made a published bundle"),
+    "bundle": (summary.BundleInfo, "`bundle.json`: what made a published bundle"),
 }
 HEADING = """# Files and their fields
 

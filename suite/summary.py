@@ -203,3 +203,15 @@ class Summary:
     warnings: tuple[str, ...] = ()
     problems: tuple[str, ...] = ()  # records that could not be used, each naming its file
     format: int = SUMMARY_FORMAT
+
+
+@dataclass(frozen=True)
+class BundleInfo:
+    """``bundle.json``: what made the bundle. ``report_code`` is the digest of the code that rendered the texts."""
+
+    name: str
+    run: str
+    anonymous: bool
+    suite_version: str
+    report_code: str
+    format: int = SUMMARY_FORMAT

@@ -14,14 +14,12 @@ import re
 import tarfile
 import tempfile
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from pathlib import Path
 
 from suite import codec
 from suite.errors import RecordError
 from suite.paths import RunPaths, is_safe_name
 from suite.plan import Plan
-from suite.records import FORMAT_VERSION
 
 RECORDS, SUMS, INFO = "records.tar.xz", "SHA256SUMS", "bundle.json"
 LARGEST_MEMBER = 1 << 30
@@ -29,18 +27,6 @@ LARGEST_TOTAL = 8 << 30
 MOST_MEMBERS = 2_000_000
 _MEMBER = re.compile(r"launches/([^/]+)/(rank-\d{1,6}\.json)")
 _SUM = re.compile(r"([0-9a-f]{64})  ([A-Za-z0-9][A-Za-z0-9._/+-]*)")
-
-
-@dataclass(frozen=True)
-class BundleInfo:
-    """``bundle.json``: what made the bundle. ``report_code`` is the digest of the code that rendered the texts."""
-
-    name: str
-    run: str
-    anonymous: bool
-    suite_version: str
-    report_code: str
-    format: int = FORMAT_VERSION
 
 
 def pack_records(launches: Path, target: Path) -> None:

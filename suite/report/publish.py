@@ -6,7 +6,6 @@ import hashlib
 import shutil
 import tempfile
 from collections.abc import Iterable
-from dataclasses import replace
 from pathlib import Path
 
 import suite
@@ -20,6 +19,7 @@ from suite.report import bundle, sbom, write_all
 from suite.report.bundle import load_plan_of_bundle, unpacked
 from suite.report.index import write_index
 from suite.report.scrub import Scrubber
+from suite.summary import BundleInfo
 
 __all__ = ["load_plan_of_bundle", "publish", "unpacked"]
 
@@ -103,8 +103,8 @@ def make_bundle(public: RunPaths, target: Path, name: str, *, anonymous: bool) -
     bundle.pack_records(public.launches, target / bundle.RECORDS)
     (target / "environment.json").write_bytes(codec.encode(summary.environment, indent=1))
     (target / "sbom.json").write_text(sbom.render(manifest, summary.environment), encoding="utf-8")
-    info = bundle.BundleInfo(name, summary.run, anonymous, suite.__version__, bundle.report_code())
-    (target / bundle.INFO).write_bytes(codec.encode(replace(info), indent=1))
+    info = BundleInfo(name, summary.run, anonymous, suite.__version__, bundle.report_code())
+    (target / bundle.INFO).write_bytes(codec.encode(info, indent=1))
     for path in (target, *target.rglob("*")):
         path.chmod(0o755 if path.is_dir() else 0o644)
     (target / bundle.SUMS).write_text(bundle.sums_text(bundle.checksums(target)), encoding="ascii")

@@ -14,8 +14,7 @@ from suite.analysis.load import load_run
 from suite.analysis.summarise import summarise_data
 from suite.errors import RecordError, UsageError
 from suite.report import bundle, render
-from suite.report.bundle import BundleInfo
-from suite.summary import Summary
+from suite.summary import BundleInfo, Summary
 
 TOLERANCE = 1e-9  # relative: another numpy may round the last digit differently
 MOST_DIFFERENCES = 20
