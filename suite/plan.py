@@ -44,9 +44,9 @@ class Protocol:
 
 PROTOCOLS = {
     "quick": Protocol(3, 3, None, 30, 30, 1),
-    "standard": Protocol(8, 30, math.log(1.02), None, 60, 6),
-    "thorough": Protocol(8, 30, math.log(1.01), None, 60, 8, aa=True, all_worlds=True),
-    "article": Protocol(8, 30, math.log(1.02), None, 60, 6, article=True),
+    "standard": Protocol(8, 30, math.log(1.02), None, 100, 6),
+    "thorough": Protocol(8, 30, math.log(1.01), None, 100, 8, aa=True, all_worlds=True),
+    "article": Protocol(8, 30, math.log(1.02), None, 100, 6, article=True),
 }
 
 
