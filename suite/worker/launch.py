@@ -140,20 +140,17 @@ def _train(context: Context, groups: Groups) -> None:
     device.reset_peak()
 
     recorder.enter("warmup")
-    groups.barrier()
-    warmup = timed_steps(trainee, device, spec.warmup_steps)
+    warmup = timed_steps(trainee, device, spec.warmup_steps, groups.barrier)
 
     recorder.enter("measure")
     measured = trainee
     if fault and fault != "corrupt-gradient":
         measured = dataclasses.replace(trainee, loss_fn=faulty_loss(fault, trainee.loss_fn))
-    groups.barrier()
-    samples = timed_steps(measured, device, spec.steps)
+    samples = timed_steps(measured, device, spec.steps, groups.barrier)
     recorder.keep(synchronised=_with_warmup(samples, warmup))
     _check_clock(samples, device, recorder)
     if spec.free_steps:
-        groups.barrier()
-        recorder.keep(free_running=(free_steps(trainee, device, spec.free_steps),))
+        recorder.keep(free_running=(free_steps(trainee, device, spec.free_steps, groups.barrier),))
     if spec.nosync_steps:
         recorder.keep(nosync=_without_sync(trainee, groups, spec.nosync_steps))
 
@@ -199,10 +196,8 @@ def _without_sync(trainee: Trainee, groups: Groups, steps: int) -> StepSamples:
     """Steps without DDP's reduction. The ranks' weights part ways here, so this comes last."""
     assert isinstance(trainee.model, DistributedDataParallel)
     with trainee.model.no_sync():
-        groups.barrier()
-        warmup = timed_steps(trainee, groups.device, NOSYNC_WARMUP)
-        groups.barrier()
-        return _with_warmup(timed_steps(trainee, groups.device, steps), warmup)
+        warmup = timed_steps(trainee, groups.device, NOSYNC_WARMUP, groups.barrier)
+        return _with_warmup(timed_steps(trainee, groups.device, steps, groups.barrier), warmup)
 
 
 def _with_warmup(samples: StepSamples, warmup: StepSamples) -> StepSamples:

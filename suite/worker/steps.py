@@ -11,7 +11,7 @@ import gc
 import statistics
 import time
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -145,27 +145,36 @@ def _register(model: nn.Module, reduction: Reduction) -> None:
 
 
 @contextlib.contextmanager
-def quiet() -> Iterator[None]:
-    """No garbage collection while something is timed; the same for every backend."""
+def quiet(ready: Callable[[], object]) -> Iterator[None]:
+    """No garbage collection while something is timed; the same for every backend.
+
+    ``ready`` is called last, e.g. a barrier: the collection before it takes each rank its own time.
+    """
     gc.collect()
     gc.disable()
+    ready()
     try:
         yield
     finally:
         gc.enable()
 
 
-def timed_steps(trainee: Trainee, device: Device, count: int) -> StepSamples:
+def alone() -> None:
+    """Ready at once: there is nobody to wait for."""
+
+
+def timed_steps(trainee: Trainee, device: Device, count: int, ready: Callable[[], object] = alone) -> StepSamples:
     """``count`` steps, each timed with the device synchronised at its end, with phases.
 
-    A step's time runs from the end of the step before, so nothing is left out between two steps.
+    A step's time runs from the end of the step before, so nothing is left out between two steps. ``ready`` is
+    called right before the first.
     """
     model, inputs, targets, loss_fn = trainee.model, trainee.inputs, trainee.targets, trainee.loss_fn
     zero_grad, optimizer_step = trainee.optimizer.zero_grad, trainee.optimizer.step
     marks = device.marks(count)
     mark, synchronise, now = marks.mark, device.synchronise, time.perf_counter_ns
     totals = [0] * count
-    with quiet():
+    with quiet(ready):
         synchronise()
         start = now()
         for i in range(count):
@@ -202,10 +211,10 @@ def implausible(samples: StepSamples) -> str | None:
     )
 
 
-def free_steps(trainee: Trainee, device: Device, count: int) -> FreeRun:
+def free_steps(trainee: Trainee, device: Device, count: int, ready: Callable[[], object] = alone) -> FreeRun:
     """``count`` steps timed as one, without synchronising in between."""
     step = trainee.step
-    with quiet():
+    with quiet(ready):
         device.synchronise()
         start = time.perf_counter_ns()
         for _ in range(count):

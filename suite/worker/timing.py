@@ -62,8 +62,7 @@ def measure(groups: Groups, call: Call, plan: Sweep, *, purpose: str = "sweep") 
     affordable = int(plan.seconds_per_size * 1e9 / max(slowest, 1.0))
     repeats = max(plan.min_repeats, min(plan.repeats, affordable))
     times = [0] * repeats
-    groups.barrier()
-    with quiet():
+    with quiet(groups.barrier):
         for i in range(repeats):
             times[i] = timed()
     if repeats > plan.min_repeats:

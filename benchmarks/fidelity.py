@@ -1,0 +1,193 @@
+"""Does the suite's measured loop show what a bare loop shows? Both, interleaved, in one process group.
+
+    PYTHONPATH=. torchrun --nproc_per_node=2 benchmarks/fidelity.py --backend gloo --json fidelity-gloo.json
+    PYTHONPATH=. mpirun -np 2 --bind-to none python3 benchmarks/fidelity.py --backend mpi --json fidelity-mpi.json
+
+Rounds alternate between the suite's loop and one written by hand on a model of its own, in alternating order. A
+step's time is the largest over the ranks. Printed: the median of each, their ratio, and the exact binomial
+interval of the rounds' own ratios. The same for an all-reduce. Exit code 1 when a ratio is off by more than 2%.
+"""
+
+# ruff: noqa: E402  # the threads must be set before torch is imported
+
+from __future__ import annotations
+
+import argparse
+import json
+import math
+import os
+import statistics
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(_name, "1")
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from suite.records import DdpOptions, Sweep
+from suite.worker.collectives import find_maker
+from suite.worker.device import make_device
+from suite.worker.groups import Groups
+from suite.worker.identity import identify
+from suite.worker.steps import distributed, timed_steps
+from suite.worker.timing import measure
+from suite.worker.workloads import Workload, build
+
+LIMIT = 0.02
+ALL_REDUCE_BYTES = (4096, 1 << 20, 16 << 20)
+Series = Callable[[int], list[int]]  # a number of repeats -> nanoseconds of each
+
+
+def main() -> int:
+    """Run all comparisons; rank 0 prints the table."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n", maxsplit=1)[0])
+    parser.add_argument("--backend", choices=("gloo", "mpi", "nccl"), default="gloo")
+    parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
+    parser.add_argument("--workload", nargs="*", default=["linear", "transformer-tiny"])
+    parser.add_argument("--rounds", type=int, default=60)
+    parser.add_argument("--steps", type=int, default=8, help="steps of one round")
+    parser.add_argument("--json", type=Path, help="write the result there")
+    options = parser.parse_args()
+    os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
+    os.environ.setdefault("MASTER_PORT", "29555")
+    torch.set_num_threads(int(os.environ["OMP_NUM_THREADS"]))
+    identity = identify(os.environ)
+    device = make_device(options.device, identity.local_rank)
+    groups = Groups(options.backend, identity.rank, identity.world_size, device, 600.0)
+    rows = [
+        compare(f"{name}, step", *step_loops(name, groups), groups, options.rounds, options.steps)
+        for name in options.workload
+    ]
+    for size in ALL_REDUCE_BYTES:
+        loops = all_reduce_loops(size, groups)
+        rows.append(compare(f"all_reduce, {size} bytes", *loops, groups, options.rounds, options.steps))
+    result = {
+        "backend": options.backend,
+        "device": options.device,
+        "world_size": groups.world_size,
+        "torch": torch.__version__,
+        "threads": torch.get_num_threads(),
+        "rounds": options.rounds,
+        "steps_per_round": options.steps,
+        "load": os.getloadavg()[0],
+        "limit": LIMIT,
+        "rows": rows,
+    }
+    if groups.rank == 0:
+        print(table(result), flush=True)
+        if options.json:
+            options.json.write_text(json.dumps(result, indent=2) + "\n")
+    groups.close()
+    return int(any(abs(row["ratio"] - 1) > LIMIT for row in rows))
+
+
+def step_loops(name: str, groups: Groups) -> tuple[Series, Series]:
+    """The suite's loop and a bare one, each on a model of its own with the same weights and data."""
+
+    def built() -> Workload:
+        place = groups.device.torch_device
+        return build(name, seed=1, rank=groups.rank, device=place, batch_size=None)
+
+    trainee = distributed(built(), groups, DdpOptions())
+    workload = built()
+    model = DistributedDataParallel(workload.model, process_group=groups.measured)
+    optimizer = workload.optimizer(model.parameters())
+    inputs, targets, loss_fn = workload.inputs, workload.targets, workload.loss_fn
+
+    def suites(count: int) -> list[int]:
+        return list(timed_steps(trainee, groups.device, count, groups.barrier).total_ns)
+
+    def bare(count: int) -> list[int]:
+        groups.barrier()
+        times = []
+        for _ in range(count):
+            start = time.perf_counter_ns()
+            optimizer.zero_grad()
+            loss = loss_fn(model(inputs), targets)
+            loss.backward()
+            optimizer.step()
+            groups.device.synchronise()
+            times.append(time.perf_counter_ns() - start)
+        return times
+
+    return suites, bare
+
+
+def all_reduce_loops(size: int, groups: Groups) -> tuple[Series, Series]:
+    """The suite's timing of an all-reduce and a bare one, each on a buffer of its own."""
+    call = find_maker(groups, "all_reduce")(groups, size)
+    buffer = torch.zeros(size // 4, device=groups.device.torch_device)
+
+    def suites(count: int) -> list[int]:
+        return list(measure(groups, call, Sweep(warmup=1, repeats=count, min_repeats=count)).ns)
+
+    def bare(count: int) -> list[int]:
+        for _ in range(2):
+            dist.all_reduce(buffer, group=groups.measured)
+        groups.barrier()
+        times = []
+        for _ in range(count):
+            start = time.perf_counter_ns()
+            dist.all_reduce(buffer, group=groups.measured)
+            groups.device.synchronise()
+            times.append(time.perf_counter_ns() - start)
+        return times
+
+    return suites, bare
+
+
+def compare(what: str, suites: Series, bare: Series, groups: Groups, rounds: int, steps: int) -> dict[str, Any]:
+    """Interleave both for some rounds; all ranks get the same result, from the largest time over the ranks."""
+    for loop in (suites, bare):
+        loop(steps)  # warm-up
+    times: dict[Series, list[list[int]]] = {suites: [], bare: []}
+    for number in range(rounds):
+        for loop in (suites, bare) if number % 2 else (bare, suites):
+            own = loop(steps)
+            times[loop].append([max(step) for step in zip(*groups.gather(own), strict=True)])
+    medians = {loop: statistics.median(t for series in times[loop] for t in series) for loop in times}
+    ratios = sorted(
+        statistics.median(a) / statistics.median(b) for a, b in zip(times[suites], times[bare], strict=True)
+    )
+    low, high = binomial_ranks(rounds)
+    return {
+        "what": what,
+        "suite_seconds": medians[suites] / 1e9,
+        "bare_seconds": medians[bare] / 1e9,
+        "ratio": medians[suites] / medians[bare],
+        "interval": [ratios[low - 1], ratios[high - 1]],
+    }
+
+
+def binomial_ranks(n: int, alpha: float = 0.05) -> tuple[int, int]:
+    """Ranks of the exact 95% interval of a median of ``n`` values (from 6 on), counted from 1."""
+    low = 1
+    while sum(math.comb(n, k) for k in range(low + 1)) / 2**n <= alpha / 2:
+        low += 1
+    return low, n + 1 - low
+
+
+def table(result: dict[str, Any]) -> str:
+    """The result for a reader."""
+    lines = [
+        f"torch {result['torch']}, {result['backend']}, {result['device']}, world size {result['world_size']}, "
+        f"{result['threads']} thread(s) a rank, {result['rounds']} rounds of {result['steps_per_round']}, "
+        f"load {result['load']:.1f}",
+        f"  {'':28}{'suite':>12}{'bare loop':>12}{'ratio':>8}   95% interval of the rounds",
+    ]
+    for row in result["rows"]:
+        suites, bare = (f"{row[key] * 1e3:.3f} ms" for key in ("suite_seconds", "bare_seconds"))
+        low, high = row["interval"]
+        verdict = "" if abs(row["ratio"] - 1) <= LIMIT else f"   off by more than {LIMIT:.0%}"
+        lines.append(f"  {row['what']:28}{suites:>12}{bare:>12}{row['ratio']:8.3f}   [{low:.3f}, {high:.3f}]{verdict}")
+    return "\n".join(lines)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
