@@ -63,12 +63,8 @@ def test_a_bare_machine_gets_engine_compose_and_base_image_and_keeps_them(bare: 
     assert "installing" not in second
 
     # The engine is killed, as by a restart of the machine: its pid file is in the way.
-    said(
-        on(
-            bare,
-            "kill -KILL $(cat /run/docker.pid /run/docker/containerd/containerd.pid); sleep 1; test -f /run/docker.pid",
-        )
-    )
+    pids = "$(cat /run/docker.pid) $(cat /run/docker/containerd/containerd.pid)"
+    said(on(bare, f"kill -KILL {pids} && sleep 1 && test -f /run/docker.pid"))
     third = said(on(bare, "SUITE_BASE_IMAGE=make /checkout/docker/engine-debian.sh"))
     assert "removing /run/docker.pid" in third
     assert "base image: debian:trixie-slim is there" in third
