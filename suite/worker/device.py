@@ -119,6 +119,8 @@ class _EventMarks:
         self._next += 1
 
     def phases_ns(self) -> tuple[list[int], list[int], list[int]]:
+        if self._events:
+            self._events[-1].synchronize()
         series = [self._events[i::MARKS_PER_STEP] for i in range(MARKS_PER_STEP)]
         forward, backward, optimizer = (
             [round(a.elapsed_time(b) * 1e6) for a, b in zip(before, after, strict=True)]
