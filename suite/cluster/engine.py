@@ -182,6 +182,6 @@ def _engine_fix(said: str) -> str:
         return "start it again with `fab deploy`."
     if "no space left" in low:
         return "free disk space where Docker keeps its data (`docker system df`)."
-    if "cannot connect" in low or "did not answer" in low or "closed" in low or "daemon" in low:
+    if any(word in low for word in ("cannot connect", "closed", "daemon", "docker.sock", "without an answer")):
         return "start Docker on the host (`sudo systemctl start docker`)."
     return ""

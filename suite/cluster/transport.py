@@ -57,7 +57,7 @@ class ChannelSocket:
         while view:
             sent = self.channel.send(bytes(view[:_PIECE]))
             if sent == 0:
-                raise BrokenPipeError("the SSH channel is closed" + self._complaint())
+                raise BrokenPipeError(self._complaint() or "the SSH channel is closed")
             view = view[sent:]
 
     def receive(self, size: int) -> bytes:
@@ -102,7 +102,7 @@ class ChannelSocket:
         with contextlib.suppress(OSError):
             self.channel.settimeout(1.0)
             text = self.channel.recv_stderr(_COMPLAINT_BYTES).decode(errors="replace").strip()
-            return f": {text}" if text else ""
+            return text
         return ""
 
 

@@ -92,24 +92,30 @@ def restart(remote: Engine, container: str) -> None:
 def wait_for_sshd(remote: Engine, container: str) -> None:
     """Wait until the container's own sshd lets its own key in. Raises HostError with the container's last words."""
     deadline = time.monotonic() + _SSHD_SECONDS
-    while True:
+    said = ""
+    while _is_running(remote, container):
         answer = remote.exec_run(container, ["suite-mpi-ssh", remote.name, "true"], timeout=20)
         if answer.ok:
             return
+        said = answer.complaint
         if time.monotonic() > deadline:
             break
         time.sleep(0.1)
+    else:
+        said = "the container has ended"
     with engine_errors(remote.name, "reading the container's log"):
-        log = bytes(remote.api.logs(container, tail=5)).decode(errors="replace").strip()
-    said = printable(log.splitlines()[-1] if log else answer.complaint)
-    taken = "in use" in said
-    raise HostError(
-        remote.name,
-        f"the sshd inside the container did not answer: {said}",
-        fix="end what holds the port, or set another container_ssh_port in the cluster file."
-        if taken
-        else "see `docker logs` of the container on that host.",
-    )
+        log = bytes(remote.api.logs(container, tail=3)).decode(errors="replace").strip()
+    said = printable(f"{said}; its log ends: {'; '.join(log.splitlines())}" if log else said)
+    fix = "see `docker logs` of the container on that host."
+    if "in use" in said:
+        fix = "end what holds the port, or set another container_ssh_port in the cluster file."
+    raise HostError(remote.name, f"the sshd inside the container did not answer: {said}", fix=fix)
+
+
+def _is_running(remote: Engine, container: str) -> bool:
+    with engine_errors(remote.name, "looking at the container"):
+        state = remote.api.inspect_container(container)["State"]
+    return bool(state.get("Running"))
 
 
 def unreached(
