@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from suite.analysis import rows, steps, warmup
+from suite.analysis import collectives, rows, steps, warmup
 from suite.analysis.bandwidth import LINK_FRACTION_LIMIT
 from suite.analysis.load import RunData
 from suite.analysis.rows import LaunchMeasures
 from suite.analysis.steps import SUM_CHECK_LIMIT
 from suite.records import LaunchOutcome, RankRecord, Settings
-from suite.summary import Row
+from suite.summary import LinkResult, Row
 
 OUTLIER_SHARE = 0.05  # of all steps; normal data have 0.7%, times have a long tail
 LOAD_PER_CORE = 0.2  # load average before a launch, per core, that an idle host stays below
@@ -74,8 +74,8 @@ def describe_failure(outcome: LaunchOutcome) -> str:
     return failure.cause.rstrip(".") + where
 
 
-def row_warnings(row: Row) -> list[str]:
-    """What the finished numbers of a row say."""
+def row_warnings(row: Row, link: LinkResult | None) -> list[str]:
+    """What the finished numbers of a row say, its busbw against the link."""
     found = []
     if rows.free_running_differs(row) and row.step_seconds is not None and row.free_running_seconds:
         share = row.free_running_seconds / row.step_seconds.median - 1
@@ -88,7 +88,7 @@ def row_warnings(row: Row) -> list[str]:
             f"Free-running steps take {share:+.1%} against synchronised ones (limit"
             f" ±{rows.FREE_RUNNING_LIMIT:.0%}); both times are printed. {cause}"
         )
-    if row.link_fraction is not None and row.link_fraction > LINK_FRACTION_LIMIT:
+    if row.link_fraction is not None and collectives.is_suspicious(row.busbw_bytes_per_second, link):
         found.append(
             f"busbw is {row.link_fraction:.0%} of the measured link (limit {LINK_FRACTION_LIMIT:.0%}): the size or the"
             " link's speed is wrong. Do not trust either; measure the link again."
@@ -172,9 +172,10 @@ def _load_warnings(records: Iterable[RankRecord]) -> list[str]:
     if not busy:
         return []
     worst = max(busy, key=lambda host: busy[host])
+    who = "1 host was" if len(busy) == 1 else f"{len(busy)} hosts were"
     return [
-        f"{len(busy)} {'host was' if len(busy) == 1 else 'hosts were'} busy before the first block (load {busy[worst]:.2f} per core on {worst}, limit"
-        f" {LOAD_PER_CORE}). Stop other work and run again."
+        f"{who} busy before the first block (load {busy[worst]:.2f} per core on {worst}, limit {LOAD_PER_CORE}). Stop"
+        " other work and run again."
     ]
 
 

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 
 from suite.analysis import bandwidth, statistics
 from suite.analysis.load import CollectiveTimes, LaunchData
+from suite.analysis.statistics import Interval
 from suite.summary import CollectiveResult, LinkResult
 
 Nanoseconds = NDArray[np.int64]
@@ -81,15 +82,23 @@ def link_results(launches: Sequence[LaunchData]) -> tuple[LinkResult, ...]:
     return tuple(results)
 
 
-def link_of(links: Sequence[LinkResult], world_size: int) -> float | None:
+def link_of(links: Sequence[LinkResult], world_size: int) -> LinkResult | None:
     """B at a world size: the highest of the backends', since none can move more than the link carries.
 
     A world size without a measurement of its own takes the highest there is: the links are the same ones.
     """
-    speeds = [link.bytes_per_second for link in links if link.world_size == world_size]
-    if not speeds and world_size > 1:
-        speeds = [link.bytes_per_second for link in links]
-    return max(speeds, default=None)
+    found = [link for link in links if link.world_size == world_size]
+    if not found and world_size > 1:
+        found = list(links)
+    return max(found, key=lambda link: link.bytes_per_second, default=None)
+
+
+def is_suspicious(busbw: float | None, link: LinkResult | None) -> bool:
+    """Whether a busbw is above 105% of the link's speed, even at the upper end of that speed's interval."""
+    if busbw is None or link is None:
+        return False
+    interval = None if link.ci is None else Interval(*link.ci, 0.95)
+    return bandwidth.link_fraction(busbw, link.bytes_per_second, interval).suspicious
 
 
 def collective_results(launches: Sequence[LaunchData], links: Sequence[LinkResult]) -> tuple[CollectiveResult, ...]:
@@ -109,7 +118,7 @@ def collective_results(launches: Sequence[LaunchData], links: Sequence[LinkResul
 
 
 def _result(
-    key: tuple[int, str, str, str, str, int, str], found: list[CollectiveTimes], link: float | None
+    key: tuple[int, str, str, str, str, int, str], found: list[CollectiveTimes], link: LinkResult | None
 ) -> CollectiveResult:
     world_size, collective, implementation, arm, backend, size, purpose = key
     values = [value for value in map(call_seconds, found) if value is not None]
@@ -136,7 +145,7 @@ def _result(
         wrong=wrong,
         implementation=implementation,
         purpose=purpose,
-        link_fraction=None if busbw is None or not link else busbw / link,
+        link_fraction=None if busbw is None or link is None else busbw / link.bytes_per_second,
         status="invalid" if wrong else "ok",
         reason=f"{wrong} wrong values" if wrong else None,
     )

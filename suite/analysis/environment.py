@@ -9,7 +9,10 @@ from typing import Any
 
 from suite.records import RankRecord
 
-LEFT_OUT = ("seed",)  # the block's: it differs on purpose, and every record has it
+# What differs from launch to launch on purpose, and is said elsewhere; and each launch's own port numbers.
+LEFT_OUT = frozenset(
+    {"seed", "world_size", "workload", "rank_map", "warmup_steps", "connections", "gpu_events_seconds"}
+)
 MOST_VALUES = 6  # of one fact on one host that are listed; more are cut with a count
 
 

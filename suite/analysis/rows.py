@@ -14,7 +14,7 @@ from suite.analysis import collectives, statistics, steps
 from suite.analysis.load import LaunchData, Samples
 from suite.analysis.steps import Floats, JobSteps
 from suite.records import LaunchOutcome
-from suite.summary import EquivalenceResult, Estimate, Launches, Row, StepSeconds
+from suite.summary import EquivalenceResult, Estimate, Launches, LinkResult, Row, StepSeconds
 
 FREE_RUNNING_LIMIT = 0.02  # synchronised and free-running may differ by this before both are printed
 
@@ -129,7 +129,7 @@ def build_row(
     transport: str,
     single: Sequence[LaunchMeasures] = (),
     blocks: int = 0,
-    link: float | None = None,
+    link: LinkResult | None = None,
     article_seconds: float | None = None,
     warnings: Sequence[str] = (),
 ) -> Row:
@@ -140,7 +140,7 @@ def build_row(
         measures: those that count, in block order.
         single: the launches of T_1 of the same workload.
         blocks: complete blocks that the arm is part of.
-        link: B at this world size, bytes per second.
+        link: B at this world size.
     """
     ordered = sorted(measures, key=lambda measure: measure.block)
     launches = Launches(len(ordered), len(outcomes))
@@ -181,7 +181,7 @@ def build_row(
         weak_scaling_efficiency=None if one is None else one / step.median,
         free_running_seconds=middle([measure.free for measure in ordered]),
         busbw_bytes_per_second=busbw,
-        link_fraction=None if busbw is None or not link else busbw / link,
+        link_fraction=None if busbw is None or link is None else busbw / link.bytes_per_second,
         skew_seconds=float(np.median(np.concatenate([measure.job.skew_seconds for measure in ordered]))),
         equivalence=equivalence,
         transport=transport,

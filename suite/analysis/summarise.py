@@ -66,7 +66,7 @@ def summarise_data(data: RunData) -> Summary:
             *data.manifest.warnings,
             *machine.get(None, []),
             *caveats.settings_warnings(data.manifest.settings),
-            *sweep.flag_warning(results),
+            *sweep.flag_warning(results, links),
             *caveats.record_warnings(records),
         ),
         problems=data.problems,
@@ -139,7 +139,7 @@ def compare_arms(
                 *refused.get(arm, []),
             ],
         )
-        return dataclasses.replace(built, warnings=(*built.warnings, *caveats.row_warnings(built)))
+        return dataclasses.replace(built, warnings=(*built.warnings, *caveats.row_warnings(built, link)))
 
     built = [row(arm) for arm in arms]
     floor = _floor(data.plan, values)

@@ -12,7 +12,7 @@ from suite.analysis.load import LaunchData, RunData
 from suite.analysis.rows import LaunchMeasures
 from suite.plan import COLLECTIVES, comparisons
 from suite.records import Manifest
-from suite.summary import CollectiveResult, ModelResult, Row
+from suite.summary import CollectiveResult, LinkResult, ModelResult, Row
 
 
 def status_of(
@@ -127,9 +127,9 @@ def models(launches: Sequence[LaunchData]) -> tuple[ModelResult, ...]:
     )
 
 
-def flag_warning(results: Sequence[CollectiveResult]) -> list[str]:
+def flag_warning(results: Sequence[CollectiveResult], links: Sequence[LinkResult]) -> list[str]:
     """A warning about collectives that are faster than the link; none where there are none."""
-    flagged = [r for r in results if (r.link_fraction or 0) > bandwidth.LINK_FRACTION_LIMIT]
+    flagged = [r for r in results if collectives.is_suspicious(r.busbw, collectives.link_of(links, r.world_size))]
     if not flagged:
         return []
     worst = max(flagged, key=lambda r: r.link_fraction or 0)

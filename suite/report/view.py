@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from suite.analysis import wording
 from suite.analysis.rows import free_running_differs
@@ -160,6 +161,7 @@ def _sentences(summary: Summary, rows: Sequence[Row], pairs: Sequence[PairResult
         said = [p for p in mine.values() if p.ci and (p.verdict == "unresolved" or p.within_delta or p.below_floor)]
         rest = [p for p in pairs if p.ratio is not None and best.arm not in (p.a, p.b)]
         found += [pair_sentence(p, summary.delta) for p in [*said, *rest]]
+    found += _article_sentence(rows)
     floor = summary.resolution_floor.get(f"{rows[0].workload}/{rows[0].world_size}")
     if floor is not None:
         found.append(
@@ -167,6 +169,23 @@ def _sentences(summary: Summary, rows: Sequence[Row], pairs: Sequence[PairResult
             " are not the backends'."
         )
     return found
+
+
+def _article_sentence(rows: Sequence[Row]) -> list[str]:
+    """What the published protocol would have said, in its own words, beside what was measured."""
+    times = {row.arm: row.article_seconds for row in rows if row.article_seconds}
+    if not times:
+        return []
+    fastest = min(times.values())
+    said = [
+        f"{arm} {fmt.time(seconds)}"
+        + ("" if seconds == fastest else f" (an \u201cimprovement\u201d of {fmt.share(seconds / fastest - 1)})")
+        for arm, seconds in times.items()
+    ]
+    return [
+        "The published protocol (ten steps, no warm-up, no synchronisation, no optimizer, one launch) says:"
+        f" {', '.join(said)}. It is shown to be compared, not to be believed."
+    ]
 
 
 def pair_sentence(pair: PairResult, delta: float) -> str:
@@ -194,8 +213,8 @@ class Column:
     """One column of the details: a row's value, and how it is printed where it is not just that value."""
 
     name: str
-    value: Callable[[Row], float | int | None]
-    form: Callable[[float], str]
+    value: Callable[[Row], float | int | str | None]
+    form: Callable[[Any], str]
     cell: Callable[[Row], str] | None = None
 
     def text(self, row: Row) -> str:
@@ -219,6 +238,7 @@ SPREAD: tuple[Column, ...] = (
     Column("outliers", lambda r: r.outliers, str),
     Column("rank skew", lambda r: r.skew_seconds, fmt.time),
     Column("samples/s", lambda r: r.samples_per_second, fmt.rate),
+    Column("transport", lambda r: None if r.transport == "unknown" else r.transport, str),
     Column("published protocol", lambda r: r.article_seconds, fmt.time),
 )
 TIME: tuple[Column, ...] = (
@@ -249,5 +269,10 @@ def details_tables(rows: Sequence[Row]) -> tuple[Table, ...]:
             for row in measured
         )
         if kept and lines:
-            found.append(Table(heading, names, lines, numeric=frozenset(range(1, len(names)))))
+            found.append(Table(heading, names, lines, numeric=_numeric(kept)))
     return tuple(found)
+
+
+def _numeric(columns: Sequence[Column]) -> frozenset[int]:
+    """Places of the columns that are aligned to the right; the first column of the table is the backend's name."""
+    return frozenset(i for i, column in enumerate(columns, 1) if column.name != "transport")

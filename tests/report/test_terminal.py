@@ -36,9 +36,9 @@ linear, world size 4, cpu, 8 blocks, 20 warm-up + 50 steps a launch
     comparable with a real cluster's.
 
   spread and throughput
-    backend  launches      p99  CV between launches  IQR within launch  outliers  rank skew  samples/s
-    gloo          8/8  42.2 ms                   0%             418 µs         0     418 µs       6124
-    mpi           8/8  97.7 ms                   0%             967 µs         0     967 µs       2647
+    backend  launches      p99  CV between launches  IQR within launch  outliers  rank skew  samples/s  transport
+    gloo          8/8  42.2 ms                   0%             418 µs         0     418 µs       6124  tcp (eth0)
+    mpi           8/8  97.7 ms                   0%             967 µs         0     967 µs       2647  tcp (eth0)
 
   where the time goes
     backend  compute  exposed comm (95% CI)  all-reduce alone  hidden  one process  efficiency         busbw
@@ -113,6 +113,14 @@ def test_the_collectives_table_says_what_the_link_carries_and_what_is_missing(ex
     assert re.search(r"16 MiB +229 ms \[22\d, 23\d\] +0\.878 +88%", text)
     assert re.search(r"reduce_scatter +– +– +– +– +not available", text)
     assert re.search(r"nccl +4 +not run: no CUDA device", text)
+
+
+def test_the_published_protocol_speaks_beside_the_measurement(example: Summary) -> None:
+    seconds = {"gloo": 0.1567, "mpi": 0.1892}
+    rows = tuple(dataclasses.replace(row, article_seconds=seconds.get(row.arm)) for row in example.rows)
+    text = terminal.render(dataclasses.replace(example, rows=rows)).replace("\n    ", " ")
+    assert "says: gloo 157 ms, mpi 189 ms (an “improvement” of 21%). It is shown to be compared" in text
+    assert "gloo is fastest" in text
 
 
 def test_an_empty_run_says_so(example: Summary) -> None:
