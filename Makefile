@@ -38,12 +38,13 @@ lint: $(VENV)/.installed
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 
-# Exact versions, with hashes, in continuous integration; what pyproject.toml allows elsewhere.
+# Exact versions, with hashes, in continuous integration (this folder is put on the path: building a package of it would fetch
+# an unpinned setuptools); what pyproject.toml allows elsewhere.
 $(VENV)/.installed: pyproject.toml $(wildcard $(LOCK))
 	@$(call make-venv,$(VENV))
 	@if [ "$$CI" = true ] && [ -f $(LOCK) ]; then \
 	    $(VENV)/bin/pip install --quiet --disable-pip-version-check --require-hashes -r $(LOCK) && \
-	    $(VENV)/bin/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation -e .; \
+	    echo "$(CURDIR)" >"$$($(VENV)/bin/python -c 'import site; print(site.getsitepackages()[0])')/ddp-backend-suite.pth"; \
 	else \
 	    $(VENV)/bin/pip install --quiet --disable-pip-version-check -e '.[dev]'; \
 	fi
