@@ -47,13 +47,33 @@ def schema(name: str) -> dict[str, Any]:
         name: a key of ``DOCUMENTS``.
     """
     kind, meaning = DOCUMENTS[name]
-    found: dict[str, Any] = msgspec.json.schema(kind)
+    found: dict[str, Any] = _normalised(msgspec.json.schema(kind))
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": f"{name}, format {_format(kind)}",
         "description": meaning.replace("`", ""),
         **found,
     }
+
+
+def _normalised(node: Any) -> Any:
+    """The same text from every version of msgspec: they differ in which defaults they state and in how they indent.
+
+    The tables in schema.md state all defaults.
+    """
+    if isinstance(node, list):
+        return [_normalised(item) for item in node]
+    if not isinstance(node, dict):
+        return node
+    found = {}
+    for key, value in node.items():
+        if key in ("properties", "$defs"):  # its keys are names, not keywords
+            found[key] = {name: _normalised(inner) for name, inner in value.items()}
+        elif key == "description":
+            found[key] = " ".join(value.split())
+        elif key != "default":
+            found[key] = _normalised(value)
+    return found
 
 
 def _format(kind: type) -> Any:
