@@ -65,7 +65,7 @@ def _normalised(node: Any) -> Any:
         return [_normalised(item) for item in node]
     if not isinstance(node, dict):
         return node
-    found = {}
+    found: dict[str, Any] = {}
     for key, value in node.items():
         if key in ("properties", "$defs"):  # its keys are names, not keywords
             found[key] = {name: _normalised(inner) for name, inner in value.items()}
