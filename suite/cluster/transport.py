@@ -101,8 +101,7 @@ class ChannelSocket:
         """What the program on the host wrote to its standard error, e.g. that docker was not found."""
         with contextlib.suppress(OSError):
             self.channel.settimeout(1.0)
-            text = self.channel.recv_stderr(_COMPLAINT_BYTES).decode(errors="replace").strip()
-            return text
+            return self.channel.recv_stderr(_COMPLAINT_BYTES).decode(errors="replace").strip()
         return ""
 
 
