@@ -9,6 +9,7 @@ import socket
 from pathlib import Path
 
 import paramiko
+from paramiko.hostkeys import InvalidHostKey
 
 from suite.cluster.inventory import Host
 from suite.errors import ConfigurationError, HostError
@@ -43,7 +44,7 @@ class KnownHosts:
             return
         try:
             client.load_system_host_keys(str(self.path))
-        except (OSError, UnicodeDecodeError, paramiko.SSHException) as error:
+        except (OSError, UnicodeDecodeError, paramiko.SSHException, InvalidHostKey) as error:
             raise ConfigurationError(
                 self.path, "", f"cannot be read as a known_hosts file: {error}.", fix="correct or remove it."
             ) from error

@@ -8,6 +8,7 @@ failure the containers are restarted, which kills whatever is left for certain.
 from __future__ import annotations
 
 import queue
+import re
 import secrets
 import shlex
 import signal
@@ -287,8 +288,9 @@ def ports_in_use(table: str) -> set[int]:
     found = set()
     for line in table.splitlines():
         fields = line.split()
-        if len(fields) > 3 and fields[0].endswith(":"):
-            found.add(int(fields[1].rpartition(":")[2], 16))
+        port = fields[1].rpartition(":")[2] if len(fields) > 3 and fields[0].endswith(":") else ""
+        if re.fullmatch(r"[0-9A-Fa-f]{4}", port):
+            found.add(int(port, 16))
     return found
 
 
