@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import io
 import json
+import lzma
 import os
 import re
 import tarfile
@@ -31,8 +32,8 @@ from suite.cluster.variants import load_variant
 from suite.console import printable
 from suite.errors import ConfigurationError, RecordError, SuiteError, UsageError
 from suite.paths import RunPaths, is_launch_file, is_safe_name
-from suite.plan import DdpOptions, Plan, block_slots, comparisons, launch_spec, parse_arms
-from suite.records import HostProbe, HostSlots, LaunchSpec, Manifest, RankRecord, Settings
+from suite.plan import Plan, block_slots, comparisons, launch_spec, parse_arms
+from suite.records import DdpOptions, HostProbe, HostSlots, LaunchSpec, Manifest, RankRecord, Settings
 from suite.report import bundle, render
 from suite.summary import Summary
 from tests.fuzz.generate import damaged, numbers, scalars, texts, toml_table, values, whole, words
@@ -123,6 +124,9 @@ def cluster_choice(case: tuple[str | None, str | None, list[str]]) -> None:
             else:
                 assert path.parent == Path(folder)
                 assert path.stem in files
+
+
+_variables = texts.filter(lambda text: "\0" not in text)  # no system lets such a variable be set
 
 
 class _Variable:
@@ -257,7 +261,7 @@ def any_record(data: bytes) -> None:
 
 def record_of(kind: type, data: bytes) -> None:
     try:
-        value = codec.decode(data, kind, "file.json")
+        value: object = codec.decode(data, kind, "file.json")
     except RecordError as error:
         clean(error)
         assert error.message.startswith("file.json: ")
@@ -368,19 +372,26 @@ _entries = st.tuples(
 
 
 @st.composite
-def archives(draw: Callable[[Any], Any], compression: str = "") -> bytes:
+def archives(draw: Callable[[Any], Any]) -> bytes:
     """Tar archives of hostile members, now and then damaged."""
     buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode=f"w:{compression}", format=tarfile.PAX_FORMAT) as tar:
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.PAX_FORMAT) as tar:
         for name, kind, content, link in draw(st.lists(_entries, max_size=4)):
-            entry = tarfile.TarInfo(name.replace("\x00", ""))
+            entry = tarfile.TarInfo(name.replace("\0", ""))
             entry.type, entry.linkname, entry.size = kind, link, len(content) if kind == tarfile.REGTYPE else 0
             tar.addfile(entry, io.BytesIO(content) if kind == tarfile.REGTYPE else None)
-    data = bytearray(buffer.getvalue())
+    data: bytes = draw(spoilt(buffer.getvalue()))
+    return data
+
+
+@st.composite
+def spoilt(draw: Callable[[Any], Any], data: bytes) -> bytes:
+    """Bytes of which some are changed, or the second half is missing, or neither."""
+    changed = bytearray(data)
     for _ in range(draw(st.integers(0, 2))):
-        if data:
-            data[draw(st.integers(0, len(data) - 1))] = draw(st.integers(0, 255))
-    return bytes(data[: draw(st.sampled_from([len(data), len(data), len(data) // 2]))])
+        if changed:
+            changed[draw(st.integers(0, len(changed) - 1))] = draw(st.integers(0, 255))
+    return bytes(changed[: draw(st.sampled_from([len(data), len(data), len(data) // 2]))])
 
 
 def bundle_records(data: bytes) -> None:
@@ -469,7 +480,7 @@ PROPERTIES: dict[str, Property] = {
     "cluster files, any bytes": Property(st.binary(max_size=200), cluster_file),
     "cluster files, wrong values": Property(cluster_texts(), cluster_file),
     "choice of the cluster file": Property(
-        st.tuples(st.none() | texts, st.none() | texts, st.lists(words.filter(is_safe_name), max_size=3)),
+        st.tuples(st.none() | texts, st.none() | _variables, st.lists(words.filter(is_safe_name), max_size=3)),
         cluster_choice,
     ),
     "variant files": Property(
@@ -511,6 +522,9 @@ PROPERTIES: dict[str, Property] = {
         st.one_of(st.text(max_size=60), st.builds("{}: {}:{} {} 0A".format, texts, words, texts, words)), ports
     ),
     "hosts' archives": Property(st.one_of(st.binary(max_size=600), archives()), archive_bytes),
-    "bundles' archives": Property(st.one_of(st.binary(max_size=60), archives("xz")), bundle_records),
+    "bundles' archives": Property(
+        st.one_of(st.binary(max_size=60), archives().map(lzma.compress), archives().map(lzma.compress).flatmap(spoilt)),
+        bundle_records,
+    ),
     "ends of launches": Property(launch_ends(), judged),
 }

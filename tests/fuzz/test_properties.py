@@ -11,17 +11,37 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 
 from tests.fuzz.properties import PROPERTIES, Check
 
-# Generous: the machine may be busy, and what is looked for is a wrong answer, not a slow one.
-CALM = {"deadline": None, "suppress_health_check": list(HealthCheck), "database": None}
 EXAMPLES = 60
 SECONDS = float(os.environ.get("SUITE_FUZZ_SECONDS", "240"))
 BATCH = 200
 
 
+def tried(examples: int, *, new: bool) -> settings:
+    """So many inputs, the same ones each time or new ones. No limit on time: the machine may be busy."""
+    return settings(
+        max_examples=examples,
+        derandomize=not new,
+        deadline=None,
+        database=None,
+        suppress_health_check=list(HealthCheck),
+        phases=[Phase.generate, Phase.shrink],
+    )
+
+
 @pytest.mark.parametrize("name", PROPERTIES)
 def test_whatever_comes_gives_a_value_or_an_error_of_our_own(name: str) -> None:
     chosen = PROPERTIES[name]
-    settings(max_examples=EXAMPLES, derandomize=True, **CALM)(given(chosen.strategy)(chosen.check))()
+    tried(EXAMPLES, new=False)(given(chosen.strategy)(chosen.check))()
+
+
+def counting(counts: Counter[str], name: str, check: Check) -> Check:
+    """The check, counted."""
+
+    def counted(value: object) -> None:
+        counts[name] += 1
+        check(value)
+
+    return counted
 
 
 @pytest.mark.slow
@@ -29,22 +49,17 @@ def test_whatever_comes_gives_a_value_or_an_error_of_our_own(name: str) -> None:
 def test_minutes_of_it(capsys: pytest.CaptureFixture[str]) -> None:
     """SUITE_FUZZ_SECONDS of new inputs each time, a batch of each property in turn; says how many there were."""
     counts: Counter[str] = Counter()
-    deadline = time.monotonic() + SECONDS
-    first = round_ = time.time_ns() % (1 << 31)
-    while time.monotonic() < deadline:
-        round_ += 1
+    start = time.monotonic()
+    first = turn = time.time_ns() % (1 << 31)
+    while time.monotonic() - start < SECONDS:
+        turn += 1
         for name, chosen in PROPERTIES.items():
-
-            def counted(value: object, name: str = name, check: Check = chosen.check) -> None:
-                counts[name] += 1
-                check(value)
-
-            quick = settings(max_examples=BATCH, phases=[Phase.generate, Phase.shrink], **CALM)
-            seed(round_)(quick(given(chosen.strategy)(counted)))()
-            if time.monotonic() > deadline:
+            check = counting(counts, name, chosen.check)
+            seed(turn)(tried(BATCH, new=True)(given(chosen.strategy)(check)))()
+            if time.monotonic() - start > SECONDS:
                 break
     with capsys.disabled():
-        print(f"\nfuzz: {sum(counts.values())} inputs in {SECONDS:g} s from seed {first}")
+        print(f"\nfuzz: {sum(counts.values())} inputs in {time.monotonic() - start:.0f} s, seed {first}")
         for name, count in counts.most_common():
             print(f"  {count:8} {name}")
     assert set(counts) == set(PROPERTIES)
