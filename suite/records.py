@@ -80,7 +80,7 @@ class Sweep:
     warmup: int = 3
     repeats: int = 50
     min_repeats: int = 5
-    seconds_per_size: float = 2.0
+    seconds_per_size: float = 0.5
     raw_mpi: bool = True  # mpi4py's Allreduce beside the mpi backend
 
 
