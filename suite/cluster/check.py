@@ -107,7 +107,7 @@ def _look(remote: Engine, cluster: Cluster, image: Image | None, tag: str, level
     """Ask one host everything. Raises HostError."""
     host = cluster.host(remote.name)
     # SSH first: a host that does not even let us in is told apart from one whose engine does not answer.
-    remote.run(["true"])
+    remote.connect()
     try:
         with engine_errors(remote.name, "asking about the engine"):
             info: dict[str, Any] = remote.api.info()
@@ -121,7 +121,7 @@ def _look(remote: Engine, cluster: Cluster, image: Image | None, tag: str, level
         common, size = images.shared_layers(remote, image)
         shared = size if common else 0
     return _HostState(
-        facts=ask(remote, info, peers_of(cluster, host), clock_tries=0 if level == "deploy" else 3),
+        facts=ask(remote, info, peers_of(cluster, host), clock_tries=0 if level == "deploy" else 2),
         image=present,
         shared_bytes=shared,
         worker=worker,

@@ -75,6 +75,7 @@ def deploy(
     remotes: Remotes,
     progress: Progress,
     force: bool = False,
+    compress: bool = False,
     preflight: Callable[[], None] | None = None,
 ) -> Deployment:
     """Bring image and containers to every host, or find that all is there.
@@ -86,6 +87,7 @@ def deploy(
         remotes: the hosts by name.
         progress: gets a line now and then.
         force: replace containers that fit.
+        compress: send the image through gzip; pays on slow links.
         preflight: called before anything is changed, and only then; raises when the hosts are not fit.
             Default: the checks that a deploy needs.
 
@@ -106,7 +108,7 @@ def deploy(
         else:
             refuse(check(cluster, image_tag, remotes=remotes, level="deploy"))
         lacking = [remote for remote in hosts if survey[remote.name].image is None]
-        shipped = images.ship(local, image, lacking, progress, SHIP_SECONDS) if lacking else {}
+        shipped = images.ship(local, image, lacking, progress, SHIP_SECONDS, compress=compress) if lacking else {}
     progress(f"starting one container on each of {len(hosts)} hosts")
     deployment = secrets.token_hex(6)
     containers = _start(cluster, remotes, image, deployment, gpu)

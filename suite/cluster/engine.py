@@ -39,6 +39,9 @@ class Engine:
     def name(self) -> str:
         return self.host.name
 
+    def connect(self) -> None:
+        """Open the way to the host; nothing to do where there is none to open. Raises HostError."""
+
     @property
     def api(self) -> docker.APIClient:
         """The Docker client; connected on first use. Raises HostError."""

@@ -55,9 +55,15 @@ class ChannelSocket:
     def sendall(self, data: bytes | memoryview) -> None:
         view = memoryview(data)
         while view:
-            sent = self.channel.send(bytes(view[:_PIECE]))
+            try:
+                sent = self.channel.send(bytes(view[:_PIECE]))
+            except TimeoutError:
+                raise
+            except OSError:
+                sent = 0
             if sent == 0:
-                raise BrokenPipeError(self._complaint() or "the SSH channel is closed")
+                # urllib3 then reads the answer that an engine gives before it hangs up, e.g. that its disk is full.
+                raise BrokenPipeError("the SSH channel is closed")
             view = view[sent:]
 
     def receive(self, size: int) -> bytes:

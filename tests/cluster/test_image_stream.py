@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import io
 import json
 import tarfile
@@ -14,7 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from suite.cluster.image_stream import Tee, droppable, thin
+from suite.cluster.image_stream import Tee, compressed, droppable, thin
 
 # Layers and their folders in an archive saved by engine 20.10.24 (time zone UTC): the two lowest of an image.
 RECORDED_LAYERS = (
@@ -107,6 +108,13 @@ def contents_of_manifest(archive: bytes) -> list[str]:
         manifest = opened.extractfile("manifest.json")
         assert manifest is not None
         return list(json.load(manifest)[0]["Layers"])
+
+
+def test_a_compressed_stream_is_gzip_of_the_same_bytes() -> None:
+    whole = tar({"a": b"1" * 100_000})
+    packed = b"".join(compressed(pieces(whole, 4096)))
+    assert gzip.decompress(packed) == whole
+    assert len(packed) < len(whole) / 10
 
 
 def test_everyone_gets_every_chunk_and_the_end() -> None:

@@ -194,6 +194,22 @@ def test_a_host_that_goes_away_is_noticed_and_found_again(tmp_path: Path) -> Non
         assert host.run(["echo", "back"]).text == "back"
 
 
+def test_neither_threads_nor_descriptors_are_left_behind(server: SshServer) -> None:
+    def held() -> tuple[int, int]:
+        return threading.active_count(), len(list(Path("/proc/self/fd").iterdir()))
+
+    with connection(server) as host:
+        host.run(["true"])
+    before = held()
+    for _ in range(10):
+        with connection(server) as host:
+            host.run(["true"])
+    deadline = time.monotonic() + 5
+    while held() > before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert held() <= before
+
+
 def test_a_fingerprint_is_the_one_that_ssh_keygen_shows(server: SshServer) -> None:
     shown = subprocess.run(
         ["ssh-keygen", "-lf", str(server.known_hosts)], capture_output=True, text=True, timeout=20, check=True

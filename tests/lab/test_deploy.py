@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import signal
 import socket
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -19,9 +22,11 @@ from suite.cluster.remote import RemoteHost
 from suite.cluster.stop import stop
 from suite.cluster.transport import local_engine
 from suite.errors import DeployError, HostError, PreflightError, SuiteError
+from suite.paths import project_root
 from tests.lab.conftest import Shell
 from tests.support.suite_image import changed_image, suite_image
 
+ROOT = project_root()
 pytestmark = pytest.mark.containers
 Remotes = dict[str, RemoteHost]
 
@@ -284,6 +289,65 @@ def test_a_host_that_dies_while_the_image_comes_stops_the_deploy_and_leaves_no_c
             assert remotes[name].api.containers(all=True) == []
             if images.describe(remotes[name].api, tag) is not None:
                 remotes[name].api.remove_image(tag, force=True)
+
+
+def test_a_disk_that_fills_while_the_image_comes_is_told_and_leaves_no_container(
+    cluster: Cluster, remotes: Remotes, sound_lab: Path
+) -> None:
+    stop(cluster, remotes)
+
+    def fill() -> None:
+        lab.fault("disk-full", "h2", root=sound_lab)
+
+    with changed_image("opt/suite/large", os.urandom(20 << 20)) as tag:
+        with pytest.raises(SuiteError, match=r"h2: .*no space left.*docker system df"):
+            deploy(cluster, tag, gpu=False, remotes=remotes, progress=print, preflight=fill)
+        lab.heal(root=sound_lab)
+        for remote in remotes.values():
+            assert remote.api.containers(all=True) == []
+        done = deployed(cluster, remotes, tag)
+        assert list(done.shipped) == ["h2"], "the others have it already"
+        stop(cluster, remotes)
+        for remote in remotes.values():
+            remote.api.remove_image(tag, force=True)
+
+
+def test_a_compressed_image_arrives_whole(cluster: Cluster, remotes: Remotes) -> None:
+    with changed_image("opt/suite/zeros", bytes(8 << 20)) as tag:
+        done = deploy(cluster, tag, gpu=False, remotes=remotes, progress=print, compress=True)
+        try:
+            assert all(shipped.bytes_sent < 1 << 20 for shipped in done.shipped.values())
+            assert inside(cluster, remotes, done, "h1", "wc -c < /opt/suite/zeros") == str(8 << 20)
+        finally:
+            stop(cluster, remotes)
+            for remote in remotes.values():
+                remote.api.remove_image(tag, force=True)
+
+
+@pytest.mark.parametrize("signal_name", ["SIGINT", "SIGTERM"])
+def test_an_interrupted_deploy_leaves_no_container(
+    cluster: Cluster, remotes: Remotes, lab_root: Path, signal_name: str
+) -> None:
+    deployed(cluster, remotes)
+    stop(cluster, remotes)
+    script = (
+        "import signal, sys; from pathlib import Path; from suite.cluster.deploy import deploy, open_remotes;"
+        "from suite.cluster.inventory import load; cluster = load(Path(sys.argv[1]));\n"
+        "def raise_interrupt(*_): raise KeyboardInterrupt\n"
+        "signal.signal(signal.SIGTERM, raise_interrupt)\n"
+        "with open_remotes(cluster) as remotes:\n"
+        "    deploy(cluster, sys.argv[2], gpu=False, remotes=remotes, progress=lambda line: print(line, flush=True))\n"
+    )
+    words = [sys.executable, "-c", script, str(lab_root / "hosts" / "lab.toml"), suite_image()]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, cwd=ROOT) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "starting one container" in line:
+                time.sleep(0.3)
+                process.send_signal(getattr(signal, signal_name))
+        assert process.wait(60) != 0
+    for remote in remotes.values():
+        assert remote.api.containers(all=True) == []
 
 
 def test_nobody_listens_on_the_containers_port_after_stop(cluster: Cluster, remotes: Remotes) -> None:
