@@ -13,7 +13,7 @@ from typing import Any
 
 import suite
 from suite import codec, console, paths
-from suite.errors import EXIT_FAILED, EXIT_OK, Interrupted, UsageError
+from suite.errors import EXIT_FAILED, EXIT_OK, Interrupted, LaunchError, UsageError
 from suite.options import RunOptions, make_plan, name_run, whole
 from suite.paths import RunPaths, find_run
 from suite.plan import Plan
@@ -137,8 +137,8 @@ def _campaign(plan: Plan, run: RunPaths, executor: Any, *, image_id: str) -> Sum
         console.say(f"Run {run.run}: plan {plan.name}, seed {plan.seed}.")
         try:
             Campaign(plan, executor, run, manifest, announcer).execute()
-        except Interrupted:
-            write_all(run)
+        except (Interrupted, LaunchError):
+            write_all(run)  # what there is so far
             raise
         return write_all(run)
 

@@ -21,7 +21,7 @@ from suite import codec, paths
 from suite.campaign_pilot import decide_settings
 from suite.campaign_progress import Announcer
 from suite.cluster.executor import Executor
-from suite.errors import Interrupted, UsageError
+from suite.errors import HostError, Interrupted, LaunchError, UsageError
 from suite.paths import RunPaths
 from suite.plan import (
     AA_ARM,
@@ -74,10 +74,11 @@ class Campaign:
 
         Raises:
             Interrupted: Ctrl-C or SIGTERM; the ledger says so, and the run can be resumed.
+            LaunchError: a host was lost, so no launch of any backend could follow; the same holds.
         """
         try:
             self._probe()
-            reason = self._work()
+            reason = self._work_on_sound_hosts()
         except KeyboardInterrupt:
             self._save(stop_reason="interrupted")
             raise Interrupted(
@@ -86,6 +87,17 @@ class Campaign:
             ) from None
         self._save(stop_reason=reason)
         return self._state.manifest
+
+    def _work_on_sound_hosts(self) -> str:
+        """As ``_work``. A launch that could not begin is no failure of its backend: it stays to be done."""
+        try:
+            return self._work()
+        except HostError as error:
+            self._save(stop_reason="interrupted")
+            raise LaunchError(
+                f"{error.message} No launch can follow; every finished one is saved in results/runs/{self._run.run}.",
+                fix=f"{error.fix} Then `fab deploy`, and go on with --resume {self._run.run}.".lstrip(),
+            ) from error
 
     # Before the first launch
 

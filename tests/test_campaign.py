@@ -9,7 +9,7 @@ import pytest
 from suite import codec, paths
 from suite.campaign import Campaign, locked
 from suite.campaign_progress import Announcer
-from suite.errors import Interrupted, UsageError
+from suite.errors import HostError, Interrupted, LaunchError, UsageError
 from suite.options import RunOptions, make_plan
 from suite.paths import RunPaths
 from suite.plan import SINGLE_ARM, Plan
@@ -166,3 +166,24 @@ def test_two_processes_cannot_hold_the_same_run(tmp_path: Path) -> None:
         pass
     with locked(run):
         pass
+
+
+def test_a_lost_host_stops_the_run_and_costs_no_backend_a_launch(tmp_path: Path) -> None:
+    def lose(spec: LaunchSpec) -> None:
+        if spec.index == 4:
+            raise HostError("h2", "does not answer.", fix="see that it is up.")
+
+    plan = a_plan()
+    sitting = Sitting(tmp_path, plan, FakeExecutor(TWICE, before=lose))
+    with pytest.raises(LaunchError) as caught:
+        sitting.execute()
+    assert caught.value.message.startswith("h2: does not answer. No launch can follow; every finished one is saved")
+    assert caught.value.fix == f"see that it is up. Then `fab deploy`, and go on with --resume {plan.run}."
+    assert caught.value.exit_code == 1
+    assert sitting.ledger.stop_reason == "interrupted"
+    assert [o.index for o in sitting.ledger.launches] == [1, 2, 3]
+    assert [path.name for path in sitting.run.launches.iterdir() if path.name.startswith(".")] == []
+
+    again = Sitting(tmp_path, plan, FakeExecutor(TWICE)).execute()
+    assert again.stop_reason == "plan"
+    assert kinds(again) == kinds(Sitting(tmp_path / "whole", plan, FakeExecutor(TWICE)).execute())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Protocol
 
@@ -56,6 +56,9 @@ class Executor(Protocol):
 
         Returns within the launch's deadline and some seconds for cleaning up, whatever happens. On
         KeyboardInterrupt it ends every rank first, then lets it through.
+
+        Raises:
+            HostError: a host was lost before anything started: there was no launch.
         """
 
     def output_folder(self, launch: str) -> str:
@@ -118,31 +121,30 @@ def digests(folder: Path) -> dict[str, str]:
 
 
 def _first_failure(spec: LaunchSpec, folder: Path, results: Sequence[LauncherResult]) -> Failure | None:
-    return next(_causes(spec, folder, results), None)
+    first = next(_causes(spec, folder, results), None)
+    if first is not None and not first.fix:  # an exception of torch's or of a user's own code
+        return replace(first, fix=f"see {rank_log_file(first.rank or 0)} of the launch, whose last lines follow")
+    return first
 
 
 def _causes(spec: LaunchSpec, folder: Path, results: Sequence[LauncherResult]) -> Iterator[Failure]:
     """What may have gone wrong, the first cause first, not the loudest.
 
     In this order: a rank's own failure (the earliest), a lost host, a rank that died without a word, a
-    damaged record, the deadline, a rank's complaint about its peers, a launcher that failed though its ranks
-    did not. Clocks of hosts differ, so a time only decides between failures of the same sort.
+    damaged record, a rank that was not done at the deadline, a rank's complaint about its peers, a launcher
+    that failed though its ranks did not. Clocks of hosts differ, so a time only decides between failures of
+    the same sort.
     """
     failures, silent, damaged = _rank_failures(spec, folder)
     yield from sorted((f for f in failures if not f.secondary and f.stage != "deadline"), key=lambda f: f.at)
-    for lost in (r for r in results if r.ended_by == "connection lost"):
-        yield Failure(
-            stage="launch",
-            cause="the connection to the host was lost during the launch",
-            host=lost.host,
-            fix="see that the host is up and reachable, then `fab check`",
-            log_tail=tail(lost.output),
-        )
+    yield from (_lost_host(spec, r) for r in results if r.ended_by == "connection lost")
+    late = any(r.ended_by == "deadline" for r in results) or any(f.stage == "deadline" for f in failures)
     if silent and any(r.code != 0 for r in results):
-        late = any(r.ended_by == "deadline" for r in results) or any(f.stage == "deadline" for f in failures)
         yield _silent_rank(spec, folder, silent, results, late)
     yield from damaged
-    yield from sorted(failures, key=lambda f: (f.stage != "deadline", f.at))
+    if late and failures:
+        yield _late_rank(spec, failures)
+    yield from sorted(failures, key=lambda f: f.at)
     for rank in silent:
         yield Failure("collect", "left no record", rank_hosts(spec)[rank], rank, "see the launcher's log")
     broken = sorted((r for r in results if r.code != 0), key=lambda r: (r.ended_by != "", r.order))
@@ -155,6 +157,33 @@ def _causes(spec: LaunchSpec, folder: Path, results: Sequence[LauncherResult]) -
             fix="see the launcher's log",
             log_tail=tail(result.output),
         )
+
+
+def _lost_host(spec: LaunchSpec, result: LauncherResult) -> Failure:
+    ranks = [rank for rank, host in enumerate(rank_hosts(spec)) if host == result.host]
+    return Failure(
+        stage="launch",
+        cause="the connection to the host was lost during the launch",
+        host=result.host,
+        rank=ranks[0] if len(ranks) == 1 else None,
+        fix="see that the host is up and reachable, then `fab check`",
+        log_tail=tail(result.output),
+    )
+
+
+def _late_rank(spec: LaunchSpec, failures: Sequence[Failure]) -> Failure:
+    """Time ran out though every rank still answered: the one that the others waited for, as far as it shows."""
+    busy = [f for f in failures if "waiting for its peers" not in f.cause]
+    who = (busy or sorted(failures, key=lambda f: f.at))[0]
+    where = who.cause.partition(", at ")[2]
+    return replace(
+        who,
+        stage="deadline",
+        cause=f"had not ended at the launch's deadline of {spec.deadline_seconds:g} s"
+        + (f"; it was at {where}" if where else "")
+        + ("" if busy else ", and so was every other rank: the network between them is slow or cut"),
+        fix="see whether its host or its link is slow (`fab check`); --deadline gives more time",
+    )
 
 
 def _rank_failures(spec: LaunchSpec, folder: Path) -> tuple[list[Failure], list[int], list[Failure]]:

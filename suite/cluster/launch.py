@@ -139,13 +139,19 @@ class ClusterExecutor:
         commands = host_commands(spec, python=PYTHON, mpi_major=self._mpi_major)
         running = _Running()
         interrupted = False
+        unfit: SuiteError | None = None
         try:
             self._start(spec, engines, commands, running)
             self._wait(spec, running)
         except KeyboardInterrupt:
             interrupted = True
+        except SuiteError as error:
+            unfit = error
         with _deaf_to_interrupts():
             self._end(running, "interrupt" if interrupted else "")
+            if unfit is not None:
+                self._sweep([engine for engine in engines if engine.name in running.programs])
+                raise unfit
             wall = time.monotonic() - start
             self._fetch(spec, engines, running, folder)
             outcome = judge(
@@ -167,7 +173,11 @@ class ClusterExecutor:
     def _start(
         self, spec: LaunchSpec, engines: list[Engine], commands: dict[str, list[str]], running: _Running
     ) -> None:
-        """Put every host's copy of the specification there, then start the launchers, all hosts at once."""
+        """Put every host's copy of the specification there, then start the launchers, all hosts at once.
+
+        Raises:
+            HostError: a host did not take its copy or did not start its launcher; others may have.
+        """
 
         def begin(engine: Engine) -> None:
             text = to_json(replace(spec, host=engine.name)).encode()
@@ -180,23 +190,17 @@ class ClusterExecutor:
             words = supervised(commands[engine.name], spec.deadline_seconds, python=PYTHON, lease=True)
             return engine.exec_attached(self._containers[engine.name], words)
 
-        for name, answer in fan_out(engines, begin, PUT_SECONDS).items():
-            if isinstance(answer, Exception):
-                running.ended[name] = _lost(name, answer)
-        if running.ended:
-            return
-        for name, program in fan_out(engines, attach, PUT_SECONDS).items():
-            if isinstance(program, Exception):
-                running.ended[name] = _lost(name, program)
-            elif program is not None:
+        results(fan_out(engines, begin, PUT_SECONDS), "to prepare the launch")
+        started = fan_out(engines, attach, PUT_SECONDS)
+        for name, program in started.items():
+            if isinstance(program, Attached):
                 running.programs[name] = program
                 threading.Thread(target=_watch, args=(name, program, running.events), daemon=True).start()
+        results(started, "to start the launch")
 
     def _wait(self, spec: LaunchSpec, running: _Running) -> None:
         """Until every launcher has ended, or one failed and the others had their last words, or time is up."""
         deadline = time.monotonic() + spec.deadline_seconds + GRACE_SECONDS + SLACK_SECONDS
-        if running.ended:
-            deadline = 0.0
         while len(running.ended) < len(running.programs):
             left = deadline - time.monotonic()
             if left <= 0:

@@ -117,11 +117,41 @@ def test_a_stopped_rank_is_the_one_that_said_nothing_until_the_deadline(tmp_path
     assert "deadline of 60 s" in found.cause
 
 
+def test_at_the_deadline_the_rank_that_the_others_waited_for_is_named(tmp_path: Path) -> None:
+    ended = "ended by the launcher (SIGTERM), at steps.py:9 (step)"
+    waiting = f"{ended}, waiting for its peers"
+    causes = (waiting, waiting, ended, waiting)
+    late = [record(r, Failure("measure", c, f"h{r + 1}", r, secondary=True, at=9.0 - r)) for r, c in enumerate(causes)]
+    results = [replace(r, code=124, ended_by="deadline") for r in FINE]
+    found = outcome(tmp_path, results, late).failure
+    assert found is not None
+    assert (found.host, found.rank, found.stage) == ("h3", 2, "deadline")
+    assert found.cause == "had not ended at the launch's deadline of 60 s; it was at steps.py:9 (step)"
+    assert "--deadline" in found.fix
+
+
+def test_at_the_deadline_of_ranks_that_all_wait_the_network_is_suspected(tmp_path: Path) -> None:
+    waiting = "deadline passed in stage measure, at steps.py:9 (step), waiting for its peers"
+    late = [record(r, Failure("deadline", waiting, f"h{r + 1}", r, secondary=True, at=5.0 - r)) for r in range(4)]
+    found = outcome(tmp_path, [replace(r, code=124, ended_by="deadline") for r in FINE], late).failure
+    assert found is not None
+    assert (found.host, found.rank) == ("h4", 3)
+    assert "the network between them is slow or cut" in found.cause
+
+
+def test_a_failure_without_a_fix_of_its_own_points_to_the_log(tmp_path: Path) -> None:
+    own = Failure("measure", "ValueError: boom", "h3", 2, at=9.0)
+    records = [record(0), record(1), record(2, own), record(3)]
+    found = outcome(tmp_path, [replace(r, code=1) for r in FINE], records).failure
+    assert found is not None
+    assert found.fix == "see rank-2.log of the launch, whose last lines follow"
+
+
 def test_a_lost_host_is_named_as_such(tmp_path: Path) -> None:
     results = [*FINE[:3], LauncherResult("h4", None, "", "connection lost", 1)]
     found = outcome(tmp_path, results, [record(r) for r in range(3)]).failure
     assert found is not None
-    assert found.host == "h4"
+    assert (found.host, found.rank) == ("h4", 3)
     assert "connection" in found.cause
 
 
