@@ -32,8 +32,20 @@ def check_table(findings: Sequence[Finding]) -> str:
                     lines.append(f"  Fix: {finding.fix}")
     failed = sum(finding.status == FAIL for finding in findings)
     lines.append(_verdict(failed, sum(finding.status == WARN for finding in findings), len(hosts)))
-    notes = [f"{f.host} uses {f.seen}." for f in findings if f.check == "routes" and f.status == OK and ":" in f.seen]
+    notes = _interfaces(findings, len(hosts))
     return "\n".join([*lines[:1], *notes, *lines[1:]]) + "\n"
+
+
+def _interfaces(findings: Sequence[Finding], hosts: int) -> list[str]:
+    """Why each host uses which interface; hosts with the same reason share a line."""
+    by_reason: dict[str, list[str]] = {}
+    for finding in findings:
+        if finding.check == "routes" and finding.status == OK and ":" in finding.seen:
+            by_reason.setdefault(finding.seen, []).append(finding.host)
+    return [
+        f"Every host uses {reason}." if len(names) == hosts > 1 else f"{', '.join(names)}: {reason}."
+        for reason, names in by_reason.items()
+    ]
 
 
 def _cell(finding: Finding | None) -> str:

@@ -21,7 +21,7 @@ ssh      ok            FAIL
 docker   26.1.5+dfsg1  –
 clock    WARN          –
 routes   ok            –
-h1 uses eth0: it routes to every peer.
+h1: eth0: it routes to every peer.
 FAIL: h2, ssh: 198.18.0.12 port 22 did not answer within 10 s.
   Fix: see that the host is up.
 Warning: h1, clock: its clock is 1.500 s ahead of this machine's.
@@ -32,6 +32,11 @@ Warning: h1, clock: its clock is 1.500 s ahead of this machine's.
 
 def test_checks_stand_down_hosts_across_and_each_failure_has_cause_and_fix() -> None:
     assert check_table(FINDINGS) == TABLE
+
+
+def test_a_reason_that_all_hosts_share_is_told_once() -> None:
+    same = [ok(host, "routes", "eth0: it routes to every peer") for host in ("h1", "h2", "h3")]
+    assert check_table(same).splitlines()[2:] == ["Every host uses eth0: it routes to every peer.", "3 hosts are fit."]
 
 
 def test_when_all_is_well_it_says_so() -> None:
