@@ -72,7 +72,13 @@ def write_all(run: RunPaths) -> Summary:
 
     Raises:
         RecordError: the run's ledger or plan cannot be read.
+        UsageError: it is a published bundle, whose files must stay as they are.
     """
+    if (run.root / "SHA256SUMS").exists():
+        raise UsageError(
+            f"{run.root.name} is a published bundle; its reports are in it already.",
+            fix=f"open {run.root.name}/report.html, or check it with `fab verify`.",
+        )
     from suite.analysis.load import load_run  # noqa: PLC0415
     from suite.analysis.summarise import summarise_data  # noqa: PLC0415
 

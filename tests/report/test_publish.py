@@ -20,7 +20,7 @@ from suite.analysis.summarise import summarise
 from suite.errors import RecordError, UsageError
 from suite.paths import RunPaths
 from suite.records import Failure, Manifest, RankRecord
-from suite.report import bundle
+from suite.report import bundle, write_all
 from suite.report.index import render_index
 from suite.report.publish import load_plan_of_bundle, publish, unpacked
 from suite.report.verify import verification_text, verify
@@ -307,6 +307,13 @@ def test_the_plan_comes_back_to_be_run_again(run: RunPaths, published: Path) -> 
     assert [arm.name for arm in plan.arms] == ["gloo", "mpi", "nccl"]
     assert plan.workloads == ("linear", "collectives")
     assert {host.address for host in plan.hosts} == set(HOSTS)
+
+
+def test_a_bundle_is_never_written_over_by_a_report(published: Path) -> None:
+    before = bundle.checksums(published)
+    with pytest.raises(UsageError, match="is a published bundle"):
+        write_all(RunPaths(published))
+    assert bundle.checksums(published) == before
 
 
 def test_a_name_is_used_once_and_must_be_a_folders(run: RunPaths, published: Path) -> None:
