@@ -97,7 +97,8 @@ def title(summary: Summary, rows: Sequence[Row]) -> str:
     measured = [row for row in rows if row.steps_per_launch is not None]
     parts = [first.workload, f"world size {first.world_size}", (measured or [first])[0].device]
     blocks = max((row.blocks for row in rows), default=0)
-    parts.append(fmt.count(blocks, "block") + (" (exploratory)" if blocks < EXPLORATORY_BELOW else ""))
+    exploratory = " (exploratory)" if blocks < EXPLORATORY_BELOW else ""
+    parts.append(fmt.count(blocks, "block") + exploratory if blocks else "nothing to rank")
     if measured:
         steps = sorted({row.steps_per_launch or 0 for row in measured})
         shown = str(steps[0]) if len(steps) == 1 else f"{steps[0]} to {steps[-1]}"

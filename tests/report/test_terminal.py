@@ -66,6 +66,16 @@ def test_a_quick_run_is_exploratory_and_claims_nothing(tmp_path: Path) -> None:
     assert "[" not in "".join(lines[:5])
 
 
+def test_invalid_rows_are_shown_with_their_reason_and_nothing_is_claimed(tmp_path: Path) -> None:
+    arms = {name: dataclasses.replace(arm, gate="fail") for name, arm in TWO_ARMS.items()}
+    lines = render(summarise(write_run(tmp_path, Truth(arms))), None, "terminal").splitlines()
+    assert lines[0] == "linear, world size 4, cpu, nothing to rank, 20 warm-up + 50 steps a launch"
+    assert re.search(
+        r"gloo +4\d\.\d ms .* invalid: equivalence gate failed in 0001-linear-gloo, rank 0 on h1 and 3 more", lines[2]
+    )
+    assert "fastest;" not in "".join(lines)
+
+
 def test_an_unresolved_pair_says_how_many_blocks_it_would_take(tmp_path: Path) -> None:
     arms = {"gloo": ArmTruth(0.0418, 0.036), "mpi": ArmTruth(0.0418 * 1.01, 0.036)}
     truth = Truth(arms, launch_effect=0.05, blocks=8, seed=3)
