@@ -84,6 +84,14 @@ class Plan:
     distinct_hosts: bool = True
     format: int = FORMAT_VERSION
 
+    def __post_init__(self) -> None:
+        """Refuse what no command line can ask for. Raises ValueError, which a reader of files turns into its own."""
+        for name in ("arms", "workloads", "worlds", "hosts"):
+            if not getattr(self, name):
+                raise ValueError(f"{name} is empty")
+        if min(self.worlds) < 1 or not 1 <= self.protocol.min_blocks <= self.protocol.max_blocks:
+            raise ValueError("a world size or a number of blocks is impossible")
+
 
 @dataclass(frozen=True)
 class Slot:

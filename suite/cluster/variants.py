@@ -59,7 +59,7 @@ def load_variant(root: Path, name: str) -> Variant:
         )
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ConfigurationError(path, "", f"is no TOML: {error}.", fix="correct that line.") from None
     image: Any = document.get("image")
     if not isinstance(image, dict) or set(image) - _KEYS or not isinstance(image.get("dockerfile"), str):

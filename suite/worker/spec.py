@@ -27,7 +27,7 @@ def load_spec(path: Path) -> LaunchSpec:
         document = json.loads(path.read_bytes())
     except OSError as error:
         raise RecordError(path, f"cannot be read: {error.strerror}.") from None
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise RecordError(path, f"is not JSON: {error}.") from None
     if not isinstance(document, dict) or document.get("format") != FORMAT_VERSION:
         found = document.get("format") if isinstance(document, dict) else type(document).__name__

@@ -22,6 +22,18 @@ numbers = st.one_of(whole, st.floats())
 scalars = st.one_of(st.none(), st.booleans(), numbers, texts)
 values = st.recursive(scalars, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(texts, inner, max_size=3))
 
+# Documents that no parser should follow to their end, and numbers that no machine holds.
+EXTREME = (
+    b"[" * 100_000,
+    b'{"a":' * 50_000,
+    b"a = " + b"[" * 50_000,
+    b"a = " + b"9" * 5000,
+    b"9" * 5000,
+    b"\xff\xfe",
+    b"",
+)
+any_bytes = st.one_of(st.binary(max_size=100), st.sampled_from(EXTREME))
+
 Path = tuple[str | int, ...]
 
 

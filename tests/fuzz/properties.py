@@ -36,7 +36,7 @@ from suite.plan import Plan, block_slots, comparisons, launch_spec, parse_arms
 from suite.records import DdpOptions, HostProbe, HostSlots, LaunchSpec, Manifest, RankRecord, Settings
 from suite.report import bundle, render
 from suite.summary import Summary
-from tests.fuzz.generate import damaged, numbers, scalars, texts, toml_table, values, whole, words
+from tests.fuzz.generate import any_bytes, damaged, numbers, scalars, texts, toml_table, values, whole, words
 from tests.support.synthetic import TWO_ARMS, Truth, write_run
 
 Check = Callable[[Any], None]
@@ -477,7 +477,7 @@ def _json(part: str) -> st.SearchStrategy[bytes]:
 
 
 PROPERTIES: dict[str, Property] = {
-    "cluster files, any bytes": Property(st.binary(max_size=200), cluster_file),
+    "cluster files, any bytes": Property(any_bytes, cluster_file),
     "cluster files, wrong values": Property(cluster_texts(), cluster_file),
     "choice of the cluster file": Property(
         st.tuples(st.none() | texts, st.none() | _variables, st.lists(words.filter(is_safe_name), max_size=3)),
@@ -485,9 +485,9 @@ PROPERTIES: dict[str, Property] = {
     ),
     "variant files": Property(
         st.one_of(
-            st.binary(max_size=100),
+            any_bytes,
             st.builds(
-                lambda top, arguments: (toml_table("", top) + toml_table("[arguments]", arguments)).encode(),
+                lambda top, arguments: (toml_table("[image]", top) + toml_table("[arguments]", arguments)).encode(),
                 st.dictionaries(st.sampled_from(["dockerfile", "buildkit", "deadline_seconds", "x"]), values),
                 st.dictionaries(texts, values, max_size=2),
             ),
@@ -506,13 +506,13 @@ PROPERTIES: dict[str, Property] = {
     "options": Property(typed_options(), command_line),
     "arms": Property(st.lists(st.one_of(texts, _typed["ddp"].map(lambda t: f"a=gloo,{t}")), max_size=3), arms),
     "records, any bytes": Property(
-        st.one_of(st.binary(max_size=60), values.map(lambda value: json.dumps(value).encode())), any_record
+        st.one_of(any_bytes, values.map(lambda value: json.dumps(value).encode())), any_record
     ),
     "rank records": Property(_json("launches/0001"), lambda data: record_of(RankRecord, data)),
     "ledgers": Property(_json("manifest"), lambda data: record_of(Manifest, data)),
     "plans": Property(_json("plan"), lambda data: record_of(Plan, data)),
     "launch descriptions": Property(
-        st.one_of(st.binary(max_size=60), st.deferred(lambda: damaged(json.loads(codec.encode(SPEC))))),
+        st.one_of(any_bytes, st.deferred(lambda: damaged(json.loads(codec.encode(SPEC))))),
         launch_description,
     ),
     "runs with a damaged file": Property(damaged_runs(), whole_run),
