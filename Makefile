@@ -14,6 +14,7 @@ LOCK = requirements/dev.txt
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 
+# Without a terminal, compose ends at a signal and leaves the container running: it is stopped here.
 local:
 	@why=; \
 	if ! command -v docker >/dev/null; then why="there is no Docker client"; \
@@ -23,7 +24,9 @@ local:
 	    echo "make local: a Docker engine answers, so in a container: docker compose run --rm suite-local local $(ARGS)" >&2; \
 	    docker image inspect debian:trixie-slim >/dev/null 2>&1 || \
 	        echo "make local: the base image is not here yet; where no registry gives it, 'sudo docker/base-image.sh' makes it" >&2; \
-	    SUITE_COMMIT=$${SUITE_COMMIT:-$(COMMIT)} docker compose run --rm suite-local local $(ARGS); \
+	    name=ddp-backend-suite-local-$$$$; trap : INT TERM; \
+	    SUITE_COMMIT=$${SUITE_COMMIT:-$(COMMIT)} docker compose run --rm --name $$name suite-local local $(ARGS); \
+	    code=$$?; docker stop --time 30 $$name >/dev/null 2>&1; exit $$code; \
 	else \
 	    echo "make local: $$why, so in a virtual environment ($(VENV_LOCAL)), with the torch that pip gives: fab local $(ARGS)" >&2; \
 	    echo "make local: (on Debian or Ubuntu, 'sudo docker/engine-debian.sh' provides an engine)" >&2; \

@@ -7,6 +7,7 @@ they were called; test_bare_machine.py runs the same scripts for real.
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import subprocess
 import tarfile
@@ -268,8 +269,16 @@ def test_with_an_engine_make_local_runs_the_container_and_says_so(machine: Machi
     done = make_local(machine, "COMMIT=abc123+dirty")
     assert done.returncode == 0, done.stderr
     assert "a Docker engine answers, so in a container" in done.stderr
-    assert machine.calls[-1] == "docker compose run --rm suite-local local --plan quick --backend all"
-    assert (machine.folder / "commit").read_text().splitlines()[-1] == "commit=abc123+dirty"
+    run = re.compile(r"docker compose run --rm --name (\S+) suite-local local --plan quick --backend all")
+    found = run.fullmatch(machine.calls[-2])
+    assert found
+    assert machine.calls[-1] == f"docker stop --time 30 {found[1]}"
+    assert "commit=abc123+dirty" in (machine.folder / "commit").read_text().splitlines()
+
+
+def test_make_local_passes_on_the_exit_status_of_the_run(machine: Machine) -> None:
+    machine.program("docker", 'case "$*" in "compose run"*) exit 130 ;; esac')
+    assert "Error 130" in make_local(machine).stderr
 
 
 @pytest.mark.parametrize(
