@@ -85,8 +85,8 @@ def row_warnings(row: Row, link: LinkResult | None) -> list[str]:
             else "They ran later in the same launches, so something slowed them: other work, heat, the network."
         )
         found.append(
-            f"Free-running steps take {share:+.1%} against synchronised ones (limit"
-            f" ±{rows.FREE_RUNNING_LIMIT:.0%}); both times are printed. {cause}"
+            f"Free-running steps take {abs(share):.1%} {'less' if share < 0 else 'more'} than synchronised ones (limit"
+            f" {rows.FREE_RUNNING_LIMIT:.0%}); both times are printed. {cause}"
         )
     if row.link_fraction is not None and collectives.is_suspicious(row.busbw_bytes_per_second, link):
         found.append(

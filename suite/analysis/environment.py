@@ -3,16 +3,26 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from suite.policy import FACTS
 from suite.records import RankRecord
 
-# What differs from launch to launch on purpose, and is said elsewhere; and each launch's own port numbers.
+# What differs from launch to launch on purpose and is said elsewhere, and each launch's own port numbers.
 LEFT_OUT = frozenset(
-    {"seed", "world_size", "workload", "rank_map", "warmup_steps", "connections", "gpu_events_seconds"}
+    {
+        *("seed", "world_size", "workload", "rank_map", "warmup_steps", "parameters", "batch_size", "dtype"),
+        *("connections", "gpu_events_seconds"),
+    }
 )
+# What mpirun tells its ranks about themselves; what it was told by people stays.
+LAUNCHER_VARIABLES = re.compile(
+    r"env\.(OMPI_(?!MCA_)|OMPI_MCA_(ess|orte|initial|num|app|state|pmix|mpi_oversubscribe)_?).*"
+)
+_ORDER = {name: place for place, name in enumerate(FACTS)}
 MOST_VALUES = 6  # of one fact on one host that are listed; more are cut with a count
 
 
@@ -25,10 +35,15 @@ def unified(records: Iterable[RankRecord]) -> dict[str, Any]:
     seen: dict[str, dict[str, dict[str, Any]]] = defaultdict(lambda: defaultdict(dict))
     for record in records:
         for key, value in record.environment.items():
-            if key in LEFT_OUT:
+            if key in LEFT_OUT or LAUNCHER_VARIABLES.fullmatch(key):
                 continue
             seen[key][record.host][_identity(value)] = value
-    return {key: value for key in sorted(seen) if (value := _of_hosts(seen[key])) is not None}
+    return {key: value for key in sorted(seen, key=_place) if (value := _of_hosts(seen[key])) is not None}
+
+
+def _place(key: str) -> tuple[int, str]:
+    """In the order of the policy's table, which goes from the suite over libraries to machines; others after it."""
+    return (_ORDER.get(key, len(_ORDER)), key)
 
 
 def _of_hosts(hosts: dict[str, dict[str, Any]]) -> Any:

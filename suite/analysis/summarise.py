@@ -258,10 +258,10 @@ def _article(launches: Sequence[LaunchData], arm: str) -> float | None:
 
 def _environment(manifest: Manifest, records: Sequence[RankRecord]) -> dict[str, object]:
     facts: dict[str, object] = {
-        "suite.version": manifest.suite_version,
-        "suite.commit": manifest.suite_commit,
-        "suite.dirty": manifest.suite_dirty,
-        "image_id": manifest.image_id,
+        "suite_version": manifest.suite_version,
+        "suite_commit": manifest.suite_commit,
+        "suite_changed": manifest.suite_dirty,
+        **({"image_id": manifest.image_id} if manifest.image_id else {}),
         "hosts": [host.name for host in manifest.hosts],
     }
     return {**facts, **environment.unified(records)}

@@ -31,7 +31,7 @@ def tables(summary: Summary, *, whole: bool) -> tuple[Table, ...]:
         lines = tuple(
             Line((r.arm, str(r.world_size), f"{STATUS_WORDS[r.status]}: {r.reason}"), r.status) for r in failed
         )
-        found.append(Table("collectives without a result", ("backend", "world size", "reason"), lines))
+        found.append(Table("Collectives without a result", ("backend", "world size", "reason"), lines))
     return tuple(found)
 
 
@@ -101,7 +101,7 @@ def _largest(results: Sequence[CollectiveResult], names: Sequence[str], world: i
                 cells += [fmt.time(r.seconds), fmt.gigabits(r.busbw), fmt.share(r.link_fraction)]
         lines.append(Line(tuple(cells), keys=tuple(order)))
     return Table(
-        f"other collectives at their largest size, world size {world}", tuple(columns), tuple(lines),
+        f"Other collectives at their largest size, world size {world}", tuple(columns), tuple(lines),
         numeric=frozenset(range(1, len(columns))),
     )  # fmt: skip
 

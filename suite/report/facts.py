@@ -21,7 +21,7 @@ def value_text(value: Any) -> str:
         return ", ".join(value_text(item) for item in value) or "none"
     if value is None or isinstance(value, bool):
         return {None: "unknown", True: "yes", False: "no"}[value]
-    return f"{value:.6g}" if isinstance(value, float) else clean(value)
+    return f"{value:.6g}" if isinstance(value, float) else clean(value) or "(empty)"
 
 
 def _mapping_text(value: Mapping[str, Any]) -> str:

@@ -71,6 +71,7 @@ def render(summary: Summary, pictures: Pictures) -> str:
     return environment.get_template("report.html").render(
         summary=summary,
         parts=parts,
+        stop=view.stop_text(summary.stop_reason),
         sweep=sweep_tables(summary),
         sweep_charts=pictures.sweep,
         scaling_charts=pictures.scaling,

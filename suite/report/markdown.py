@@ -42,9 +42,9 @@ def render(summary: Summary) -> str:
 
 def _introduction(summary: Summary) -> str:
     return (
-        f"Cluster {escape(summary.cluster)}, {escape(summary.created)}, plan {escape(summary.plan)}, stopped by"
-        f" {escape(summary.stop_reason)}, suite {escape(summary.suite_version)}. Every column is explained in"
-        " docs/method.md; the same numbers, unrounded, are in summary.json."
+        f"Cluster {escape(summary.cluster)}, {escape(summary.created)}, plan {escape(summary.plan)},"
+        f" {escape(view.stop_text(summary.stop_reason))}, suite {escape(summary.suite_version)}. Every column is"
+        " explained in docs/method.md; the same numbers, unrounded, are in summary.json."
     )
 
 

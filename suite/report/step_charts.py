@@ -58,9 +58,10 @@ def distributions(key: str, launches: Sequence[LaunchSteps], arms: Sequence[str]
     groups = {arm: mine for arm, mine in groups.items() if mine}
     centres = {arm: float(np.median([np.median(x.steps) for x in mine])) for arm, mine in groups.items()}
     quantiles = {x.launch: np.quantile(x.steps, QUANTILES) / centres[x.arm] - 1 for x in launches}
-    reach = max(1e-4, *(float(np.abs(q).max()) for q in quantiles.values()))
+    low = min(-1e-4, *(float(q[0]) for q in quantiles.values()))
+    high = max(1e-4, *(float(q[-1]) for q in quantiles.values()))
     frame = Frame(WIDTH, 310, bottom=58)
-    ticks = svg.nice_ticks(-reach * 100, reach * 100, 6)
+    ticks = svg.nice_ticks(low * 100, high * 100, 6)
     y = Scale(ticks[0] / 100, ticks[-1] / 100, *frame.y_range)
     x0, x1 = frame.x_range
     slot = (x1 - x0) / (len(launches) + len(groups))

@@ -34,7 +34,7 @@ def render(summary: Summary, *, colour: bool = False) -> str:
     if len(summary.problems) > MOST_PROBLEMS:
         notes.append(f"  ... and {len(summary.problems) - MOST_PROBLEMS} more problems; summary.json has all.")
     if not parts:
-        parts.append(f"{clean(summary.run)}: nothing was measured ({clean(summary.stop_reason)}).")
+        parts.append(f"{clean(summary.run)}: nothing was measured ({clean(view.stop_text(summary.stop_reason))}).")
     return "\n\n".join([*parts, *(["\n".join(notes)] if notes else [])]) + "\n"
 
 

@@ -104,8 +104,20 @@ def title(summary: Summary, rows: Sequence[Row]) -> str:
         shown = str(steps[0]) if len(steps) == 1 else f"{steps[0]} to {steps[-1]}"
         parts.append(f"{measured[0].warmup_steps} warm-up + {shown} steps a launch")
     if summary.stop_reason in ("budget", "interrupted", "running"):
-        parts.append(f"ended by {summary.stop_reason}" if summary.stop_reason == "budget" else summary.stop_reason)
+        parts.append(stop_text(summary.stop_reason))
     return ", ".join(parts)
+
+
+def stop_text(reason: str) -> str:
+    """Why a run ended, in words."""
+    known = {
+        "target": "ended when every comparison was precise enough",
+        "plan": "ran as planned",
+        "budget": "ended by its budget",
+        "interrupted": "interrupted",
+        "running": "not finished",
+    }
+    return known.get(reason, reason)
 
 
 def _comparison_line(row: Row) -> Line:
