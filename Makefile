@@ -1,5 +1,6 @@
 # make local   the comparison on this machine: in a container where a Docker engine answers, else in a virtual environment
-# make test    everything that can be tested here; container tests are skipped, loudly, where no engine answers
+# make test    everything that can be tested here in minutes; container tests are skipped, loudly, where no engine answers
+# make test-slow   long simulations, fuzzing, load, faults that take minutes each
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV ?= .venv
@@ -10,7 +11,7 @@ PYTEST_ARGS ?=
 COMMIT = $(shell git rev-parse HEAD 2>/dev/null)$(shell git diff --quiet HEAD 2>/dev/null || echo +dirty)
 LOCK = requirements/dev.txt
 
-.PHONY: help local test lint clean
+.PHONY: help local test test-slow lint clean
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 
@@ -33,8 +34,12 @@ local:
 	    $(MAKE) --no-print-directory $(VENV_LOCAL)/.installed && $(VENV_LOCAL)/bin/fab local $(ARGS); \
 	fi
 
+# Tests marked slow (long simulations, fuzzing, load, bare machines) have a target of their own: docs/operations.md.
 test: lint
-	$(VENV)/bin/python -m pytest $(PYTEST_ARGS)
+	$(VENV)/bin/python -m pytest -m "not slow" $(PYTEST_ARGS)
+
+test-slow: $(VENV)/.installed
+	$(VENV)/bin/python -m pytest -m slow $(PYTEST_ARGS)
 
 lint: $(VENV)/.installed
 	$(VENV)/bin/ruff format --check .

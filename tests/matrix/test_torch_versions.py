@@ -23,7 +23,6 @@ INSTALL_SECONDS = 1500
 TEST_SECONDS = 900
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.timeout(INSTALL_SECONDS + TEST_SECONDS + 60),
     pytest.mark.skipif(not WANTED, reason="NOT RUN: installs several GB of torch; set SUITE_TORCH_MATRIX=1"),
 ]
