@@ -22,7 +22,7 @@ TWICE = {"gloo": 0.010, "mpi": 0.020, SINGLE_ARM: 0.005, "aa": 0.010}
 
 def a_plan(**options: str) -> Plan:
     options = {"seed": "5", "backend": "gloo,mpi", **options}
-    plan = make_plan(RunOptions(**options), cluster="lab", hosts=HOSTS, distinct_hosts=True)  # type: ignore[arg-type]
+    plan = make_plan(RunOptions(**options), cluster="lab", hosts=HOSTS, distinct_hosts=True)
     return replace(plan, run="20260101T000000Z-test")
 
 

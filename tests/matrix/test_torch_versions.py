@@ -45,8 +45,8 @@ def environment(name: str, python: str, *packages: str) -> Path:
     stamp = folder / ".packages"
     wanted = " ".join((python, *packages))
     if not stamp.is_file() or stamp.read_text() != wanted:
-        subprocess.run([python, "-m", "venv", "--clear", folder], check=True, timeout=120)
-        pip = [folder / "bin/python", "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
+        subprocess.run([python, "-m", "venv", "--clear", str(folder)], check=True, timeout=120)
+        pip = [str(folder / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
         subprocess.run([*pip, "pytest>=8,<10", "pytest-timeout", *packages], check=True, timeout=INSTALL_SECONDS)
         stamp.write_text(wanted)
     return folder / "bin/python"
@@ -62,7 +62,7 @@ def passed(done: subprocess.CompletedProcess[str]) -> int:
 
 
 def run_worker_tests(python: Path) -> int:
-    words = [python, "-m", "pytest", "tests/worker", "-p", "no:cacheprovider"]
+    words = [str(python), "-m", "pytest", "tests/worker", "-p", "no:cacheprovider"]
     done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=TEST_SECONDS, check=False)
     return passed(done)
 
