@@ -33,7 +33,8 @@ HEX = re.compile(r"\b(?:[0-9a-f]{64}|[0-9a-f]{40})\b")
 
 
 def pins() -> dict[str, Any]:
-    return tomllib.loads((DOCKER / "variants" / "cuda.toml").read_text(encoding="utf-8"))
+    found: dict[str, Any] = tomllib.loads((DOCKER / "variants" / "cuda.toml").read_text(encoding="utf-8"))
+    return found
 
 
 def ignored(path: str) -> bool:
