@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import secrets
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -32,6 +33,7 @@ Remotes = Mapping[str, Engine]  # by the hosts' names
 SURVEY_SECONDS = 60.0
 SHIP_SECONDS = 3600.0
 START_SECONDS = 120.0
+UNDO_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -168,11 +170,6 @@ def _deployment_problem(cluster: Cluster, found: Mapping[str, _There]) -> str:
     stopped = [name for name, there in found.items() if not there.workers[0].running]
     if stopped:
         return f"The container on {', '.join(stopped)} is not running."
-    if len({worker.deployment for there in found.values() for worker in there.workers}) > 1:
-        return "The hosts' containers belong to different deployments."
-    changed = [host.name for host in cluster.hosts if not found[host.name].workers[0].fits(host, cluster)]
-    if changed:
-        return f"The cluster file has changed since the deploy, or the container has ({', '.join(changed)})."
     kinds = [there.image for there in found.values() if there.image is not None]
     odd = [
         name
@@ -181,6 +178,15 @@ def _deployment_problem(cluster: Cluster, found: Mapping[str, _There]) -> str:
     ]
     if odd:
         return f"The container on {', '.join(odd)} runs another image than the others."
+    groups: dict[str, list[str]] = {}
+    for name, there in found.items():
+        groups.setdefault(there.workers[0].deployment, []).append(name)
+    if len(groups) > 1:
+        smallest = min(groups.values(), key=len)
+        return f"The container on {', '.join(smallest)} belongs to another deployment than the others."
+    changed = [host.name for host in cluster.hosts if not found[host.name].workers[0].fits(host, cluster)]
+    if changed:
+        return f"The cluster file has changed since the deploy, or the container has ({', '.join(changed)})."
     return ""
 
 
@@ -219,7 +225,16 @@ def _start(cluster: Cluster, remotes: Remotes, image: Image, deployment: str, gp
     made_keys = keys.make_keys([host.name for host in cluster.hosts])
     hosts = [remotes[host.name] for host in cluster.hosts]
 
+    given_up = threading.Event()
+    finished = {host.name: threading.Event() for host in cluster.hosts}
+
     def start(remote: Engine) -> str:
+        try:
+            return make(remote)
+        finally:
+            finished[remote.name].set()
+
+    def make(remote: Engine) -> str:
         host = cluster.host(remote.name)
         body = {
             **container_options(host, cluster, gpu),
@@ -227,6 +242,8 @@ def _start(cluster: Cluster, remotes: Remotes, image: Image, deployment: str, gp
             "Labels": labels(host, cluster, deployment, image.id, gpu),
         }
         remove(remote, cluster)
+        if given_up.is_set():
+            raise DeployError(f"{remote.name}: given up.")
         with engine_errors(remote.name, "creating the container"):
             created = remote.api.create_container_from_config(  # type: ignore[no-untyped-call]
                 body, container_name(cluster)
@@ -239,11 +256,16 @@ def _start(cluster: Cluster, remotes: Remotes, image: Image, deployment: str, gp
         wait_for_sshd(remote, container)
         return container
 
+    def undo(remote: Engine) -> None:
+        finished[remote.name].wait(UNDO_SECONDS)  # else it might make one after this has looked
+        remove(remote, cluster)
+
     try:
         containers = results(fan_out(hosts, start, START_SECONDS), "to start")
         _refuse_gaps(cluster, unreached(cluster, remotes, containers, ring=False))
     except BaseException:
-        fan_out(hosts, lambda remote: remove(remote, cluster), SURVEY_SECONDS)
+        given_up.set()
+        fan_out(hosts, undo, SURVEY_SECONDS)
         raise
     return containers
 

@@ -98,7 +98,7 @@ def ask(remote: Engine, host: Host, info: Mapping[str, Any], container: str | No
 
 
 def _rows(text: str) -> Iterator[list[str]]:
-    for row in csv.reader(text.splitlines(), skipinitialspace=True):
+    for row in csv.reader(printable(text).splitlines(), skipinitialspace=True):
         yield [cell.strip() for cell in row]
 
 
