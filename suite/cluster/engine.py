@@ -162,7 +162,7 @@ def engine_errors(host: str, doing: str) -> Iterator[None]:
         raise HostError(
             host,
             f"{doing}: no answer in time ({printable(str(error))}).",
-            fix="see whether the host is overloaded, and `systemctl status docker` there.",
+            fix="see whether the host is up and not overloaded, and `systemctl status docker` there.",
         ) from error
     except (
         docker.errors.DockerException,
@@ -175,16 +175,26 @@ def engine_errors(host: str, doing: str) -> Iterator[None]:
         raise HostError(host, f"{doing}: the Docker engine did not answer: {said}", fix=_engine_fix(said)) from error
 
 
+_FIXES: tuple[tuple[tuple[str, ...], str], ...] = (
+    (
+        ("permission denied",),
+        "add the user to the group docker there (`sudo usermod -aG docker USER`), then connect again.",
+    ),
+    (
+        ("docker: not found", "docker: command not found", "unknown command: docker"),
+        "install Docker there, and see that `docker` is on the PATH of a non-interactive shell.",
+    ),
+    (("no such container", "is not running"), "start it again with `fab deploy`."),
+    (("connection was lost", "ssh session not active"), "see that the host is up and reachable."),
+    (("no space left",), "free disk space where Docker keeps its data (`docker system df`)."),
+    (
+        ("cannot connect", "closed", "daemon", "docker.sock", "without an answer"),
+        "start Docker on the host (`sudo systemctl start docker`).",
+    ),
+)
+
+
 def _engine_fix(said: str) -> str:
+    """What to do about it: the first entry that the engine's words hold; empty when none is."""
     low = said.lower()
-    if "permission denied" in low:
-        return "add the user to the group docker there (`sudo usermod -aG docker USER`), then connect again."
-    if "not found" in low and "docker" in low and "container" not in low and "image" not in low:
-        return "install Docker on the host, and see that `docker` is on the PATH of a non-interactive shell."
-    if "no such container" in low or "is not running" in low:
-        return "start it again with `fab deploy`."
-    if "no space left" in low:
-        return "free disk space where Docker keeps its data (`docker system df`)."
-    if any(word in low for word in ("cannot connect", "closed", "daemon", "docker.sock", "without an answer")):
-        return "start Docker on the host (`sudo systemctl start docker`)."
-    return ""
+    return next((fix for words, fix in _FIXES if any(word in low for word in words)), "")

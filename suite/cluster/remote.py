@@ -224,6 +224,13 @@ def _connect_message(host: Host, where: str, known_hosts: Path, error: Exception
     elif isinstance(error, TimeoutError):
         message = f"{where} did not answer within {CONNECT_SECONDS} s."
         fix = "see that the host is up, its address right, and no firewall in between."
+    elif isinstance(error, paramiko.SSHException) and "banner" in str(error):
+        if "reset" in str(error).lower():
+            message = f"{where} accepted the connection and hung up at once."
+            fix = "wait a minute: sshd turns a machine away after failed logins (PerSourcePenalties); then see its log."
+        else:
+            message = f"{where} accepted the connection and said nothing for {CONNECT_SECONDS} s."
+            fix = "see whether the host hangs or is overloaded."
     else:
         reason = "; ".join(str(e) for e in getattr(error, "errors", {}).values()) or str(error)
         message = f"no SSH connection to {where}: {printable(reason) or type(error).__name__}."

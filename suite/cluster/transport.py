@@ -71,6 +71,8 @@ class ChannelSocket:
         data = self.channel.recv(size)
         if data:
             self._received = True
+        elif not self.channel.get_transport().is_active():
+            raise ConnectionAbortedError("the SSH connection was lost")
         elif not self._received:
             raise ConnectionAbortedError(self._complaint() or "the SSH channel closed without an answer")
         return data

@@ -158,8 +158,25 @@ def test_a_host_that_accepts_and_says_nothing_is_given_up(server: SshServer, mon
         silent.bind(("127.0.0.1", 0))
         silent.listen()
         start = time.monotonic()
-        refusal(RemoteHost(server.host(port=silent.getsockname()[1])))
+        error = refusal(RemoteHost(server.host(port=silent.getsockname()[1])))
         assert time.monotonic() - start < 8
+        assert "said nothing for 1 s" in error.message
+
+
+def test_a_host_that_hangs_up_at_once_says_why_that_may_be(server: SshServer) -> None:
+    with socket.socket() as rude:
+        rude.bind(("127.0.0.1", 0))
+        rude.listen()
+
+        def hang_up() -> None:
+            accepted, _ = rude.accept()
+            time.sleep(0.2)  # the client's banner arrives unread, so closing resets the connection, as sshd's does
+            accepted.close()
+
+        threading.Thread(target=hang_up, daemon=True).start()
+        error = refusal(RemoteHost(server.host(port=rude.getsockname()[1])))
+    assert "hung up at once" in error.message
+    assert "PerSourcePenalties" in error.fix
 
 
 def test_a_name_that_does_not_resolve_says_so(server: SshServer) -> None:

@@ -334,7 +334,7 @@ def test_an_interrupted_deploy_leaves_no_container(
         "import signal, sys; from pathlib import Path; from suite.cluster.deploy import deploy, open_remotes;"
         "from suite.cluster.inventory import load; cluster = load(Path(sys.argv[1]));\n"
         "def raise_interrupt(*_): raise KeyboardInterrupt\n"
-        "signal.signal(signal.SIGTERM, raise_interrupt)\n"
+        "for number in (signal.SIGINT, signal.SIGTERM): signal.signal(number, raise_interrupt)\n"
         "with open_remotes(cluster) as remotes:\n"
         "    deploy(cluster, sys.argv[2], gpu=False, remotes=remotes, progress=lambda line: print(line, flush=True))\n"
     )
