@@ -103,7 +103,7 @@ class Campaign:
 
     def _probe(self) -> None:
         self._announce.line("Asking each host what its torch can do ...")
-        probes = self._executor.probe()
+        probes = self._executor.probe(self._plan.device)
         unavailable = unavailable_arms(self._plan, probes)
         for arm, why in unavailable.items():
             self._announce.line(f"  {arm} cannot run here: {why}")

@@ -7,10 +7,14 @@ from __future__ import annotations
 
 import os
 import shutil
+import signal
 import subprocess
 from functools import cache
 
 import pytest
+
+# A test run started in the background ignores SIGINT, and so would every program that it starts.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 REQUIRE_CONTAINERS = "SUITE_REQUIRE_CONTAINERS"
 

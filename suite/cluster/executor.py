@@ -48,8 +48,8 @@ class LauncherResult:
 class Executor(Protocol):
     """Runs launches, one at a time."""
 
-    def probe(self) -> tuple[HostProbe, ...]:
-        """What each host's worker can do. Raises a SuiteError when a host cannot be asked."""
+    def probe(self, device: str) -> tuple[HostProbe, ...]:
+        """What each host's worker can do on that kind of device. Raises a SuiteError when a host cannot be asked."""
 
     def launch(self, spec: LaunchSpec, folder: Path) -> LaunchOutcome:
         """Run one launch, leave its files in ``folder`` (which exists, empty), and judge it.

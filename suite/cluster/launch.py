@@ -84,11 +84,11 @@ class ClusterExecutor:
         self._next_port = ports[0]
         self._mpi_major = 5
 
-    def probe(self) -> tuple[HostProbe, ...]:
+    def probe(self, device: str) -> tuple[HostProbe, ...]:
         """Ask a worker process on every host, in parallel, what it can do."""
 
         def ask(engine: Engine) -> HostProbe:
-            words = [PYTHON, "-m", "suite.worker", "probe", "--host", engine.name]
+            words = [PYTHON, "-m", "suite.worker", "probe", "--host", engine.name, "--device", device]
             done = engine.exec_run(self._containers[engine.name], words, timeout=PROBE_SECONDS)
             if not done.ok:
                 raise HostError(engine.name, f"the worker's probe failed: {printable(done.complaint)}")

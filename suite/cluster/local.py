@@ -41,14 +41,14 @@ class LocalExecutor:
         self._root = Path(tempfile.mkdtemp(prefix="ddp-suite-"))
         self._mpi_major = 5
 
-    def probe(self) -> tuple[HostProbe, ...]:
+    def probe(self, device: str) -> tuple[HostProbe, ...]:
         """Ask a worker process what this torch can do.
 
         Raises:
             UsageError: this Python has no torch.
             LaunchError: the worker failed otherwise, or took too long.
         """
-        words = [self._python, "-m", "suite.worker", "probe", "--host", HOST]
+        words = [self._python, "-m", "suite.worker", "probe", "--host", HOST, "--device", device]
         try:
             done = subprocess.run(
                 words, capture_output=True, text=True, timeout=PROBE_SECONDS, check=False, env=_environment()

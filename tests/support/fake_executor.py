@@ -39,7 +39,7 @@ class FakeExecutor:
     specs: list[LaunchSpec] = field(default_factory=list)
     hosts: tuple[str, ...] = ("h1", "h2")
 
-    def probe(self) -> tuple[HostProbe, ...]:
+    def probe(self, _device: str) -> tuple[HostProbe, ...]:
         return tuple(HostProbe(host, dict(self.backends), cores=2) for host in self.hosts)
 
     def output_folder(self, launch: str) -> str:
