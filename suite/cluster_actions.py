@@ -97,8 +97,15 @@ def deploy(cluster_name: str, variant: str, force: bool) -> int:
     cluster = load_cluster(cluster_name)
     tag = image_tag(cluster, variant)
     with open_remotes(cluster) as remotes:
-        _require_fit(cluster, tag, remotes, "deploy")
-        done = deploying.deploy(cluster, tag, gpu=cluster.gpu, remotes=remotes, progress=console.say, force=force)
+        done = deploying.deploy(
+            cluster,
+            tag,
+            gpu=cluster.gpu,
+            remotes=remotes,
+            progress=console.say,
+            force=force,
+            preflight=lambda: _require_fit(cluster, tag, remotes, "deploy"),
+        )
     what = "everything was there already" if done.kept else f"{len(done.containers)} containers started"
     console.say(
         f"Deployed to {', '.join(done.containers)}: {what}; {done.bytes_sent / 1e6:.1f} MB sent,"
