@@ -38,7 +38,7 @@ _CAMPAIGN = {
     "deadline": "longest time for one launch (default 180s)",
     "delta": "what counts as equivalent (default 3%)",
     "inject": "a deliberate fault, KIND[@RANK][:ARM] of corrupt-gradient, raise, kill, stop, hang",
-    "resume": "run id: do only what is missing of that run, with its own plan",
+    "resume": "run id: do only what is missing of that run, with its own plan; only --budget may be changed",
 }
 
 _DEFAULTS = {"backend": "all", "workload": "linear", "plan": "quick", "device": "auto"}

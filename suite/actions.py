@@ -14,7 +14,7 @@ from typing import Any
 import suite
 from suite import codec, console, paths
 from suite.errors import EXIT_FAILED, EXIT_OK, Interrupted, LaunchError, UsageError
-from suite.options import RunOptions, make_plan, name_run, whole
+from suite.options import RunOptions, make_plan, name_run, seconds, whole
 from suite.paths import RunPaths, find_run
 from suite.plan import Plan
 from suite.policy import FACTS
@@ -87,7 +87,7 @@ def reproduce(path: str, cluster_name: str) -> int:
 def _plan_and_run(
     options: RunOptions, resume: str, cluster: str, hosts: Sequence[HostSlots], *, distinct_hosts: bool
 ) -> tuple[Plan, RunPaths]:
-    """A new plan, or the stored one of the run to resume (whose options are then the ones that count)."""
+    """A new plan, or the stored one of the run to resume, whose options count but for ``--budget``."""
     if resume:
         run = find_run(resume)
         plan = codec.read(run.plan, Plan)
@@ -98,6 +98,8 @@ def _plan_and_run(
                 f" this is {cluster} ({', '.join(now)}).",
                 fix="resume it on the same cluster.",
             )
+        if options.budget:  # how long a run may take is no part of what it measures: a new sitting may have more
+            plan = replace(plan, budget_seconds=seconds("--budget", options.budget))
         return replace(plan, hosts=tuple(hosts)), run
     plan = make_plan(options, cluster=cluster, hosts=hosts, distinct_hosts=distinct_hosts)
     plan = name_run(plan, datetime.datetime.now(datetime.timezone.utc))
