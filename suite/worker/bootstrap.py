@@ -8,6 +8,7 @@ peers that may wait for this one.
 
 from __future__ import annotations
 
+import contextlib
 import faulthandler
 import os
 import signal
@@ -29,6 +30,8 @@ EXIT_DEADLINE = 124
 EXIT_TERMINATED = 143
 # After the deadline the guard writes the record; if even that hangs (a lock held in C), this ends it.
 GRACE_SECONDS = 10.0
+# Where the launcher listens, once stdout and stderr have gone to the rank's log: for what cannot be said there.
+_launcher: list[int] = []
 # MPI_Finalize and the interpreter's own end get this long; then SIGALRM ends the process.
 FINALISE_SECONDS = 20
 
@@ -78,6 +81,7 @@ def redirect_output(log: Path) -> None:
     handle = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     sys.stdout.flush()
     sys.stderr.flush()
+    _launcher.append(os.dup(2))
     os.dup2(handle, 1)
     os.dup2(handle, 2)
     os.close(handle)
@@ -88,7 +92,8 @@ def install_excepthook(recorder: Recorder) -> None:
 
     def leave(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
         # Not sys.stderr: torch puts a hook of its own around this one, with a buffer in that place.
-        traceback.print_exception(kind, error, trace, file=sys.__stderr__)
+        with contextlib.suppress(OSError):  # a full disk must not keep this process from its end
+            traceback.print_exception(kind, error, trace, file=sys.__stderr__)
         end(recorder, one_line(error), 1, fix=getattr(error, "fix", ""), secondary=is_secondary(error))
 
     sys.excepthook = leave
@@ -99,12 +104,15 @@ def end(recorder: Recorder, cause: str, code: int, *, fix: str = "", secondary: 
     """Write the failure and leave without running any exit handler. Does not return."""
     try:
         for stream in (sys.stdout, sys.__stderr__):
-            if stream is not None:
-                stream.flush()
+            with contextlib.suppress(OSError):
+                if stream is not None:
+                    stream.flush()
         recorder.fail(cause, fix=fix, secondary=secondary)
-    except BaseException:  # whatever goes wrong now, the process must still end, and say so
-        traceback.print_exc(file=sys.__stderr__)
+    except BaseException as problem:  # whatever goes wrong now, the process must still end, and say so
         code = code or 1
+        said = f"suite.worker: {recorder.record_path.name} could not be written: {one_line(problem)}\n"
+        os.write(_launcher[-1] if _launcher else 2, said.encode(errors="replace"))
+        traceback.print_exc(file=sys.__stderr__)
     finally:
         os._exit(code)
 

@@ -139,6 +139,24 @@ def test_at_the_deadline_of_ranks_that_all_wait_the_network_is_suspected(tmp_pat
     assert "the network between them is slow or cut" in found.cause
 
 
+def test_a_rank_that_could_not_write_its_record_says_so_through_its_launcher(tmp_path: Path) -> None:
+    said = "suite.worker: rank-1.json could not be written: OSError: [Errno 28] No space left on device"
+    results = [FINE[0], replace(FINE[1], code=1, output=f"x\n{said}\ny"), *FINE[2:]]
+    found = outcome(tmp_path, results, [record(0), record(2), record(3)]).failure
+    assert found is not None
+    assert (found.host, found.rank) == ("h2", 1)
+    assert found.cause == "could not write its record: OSError: [Errno 28] No space left on device"
+    assert "docker system df" in found.fix
+
+
+def test_a_host_that_mpirun_could_not_enter_is_named_by_its_address(tmp_path: Path) -> None:
+    said = "ssh: connect to host 198.18.0.13 port 2222: Connection refused\r\nPRTE has lost communication"
+    found = outcome(tmp_path, [LauncherResult("h1", 255, said)], []).failure
+    assert found is not None
+    assert (found.host, found.rank) == ("h3", 2)
+    assert found.cause == "does not take SSH connections on port 2222 of its container: Connection refused"
+
+
 def test_a_failure_without_a_fix_of_its_own_points_to_the_log(tmp_path: Path) -> None:
     own = Failure("measure", "ValueError: boom", "h3", 2, at=9.0)
     records = [record(0), record(1), record(2, own), record(3)]
