@@ -19,7 +19,7 @@ from suite.errors import UsageError
 
 # What may name a run, a launch, a host or an arm: it becomes a file name, so no slash and no leading dot.
 SAFE_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,99}")
-_RANK_FILE = re.compile(r"rank-(\d{1,6})\.(json|log)")
+_RANK_FILE = re.compile(r"rank-([0-9]{1,6})\.(json|log)")
 _HOST_LOG = re.compile(r"launcher-([A-Za-z0-9][A-Za-z0-9._+-]{0,99})\.log")
 
 

@@ -17,7 +17,7 @@ _HOST_NAME = re.compile(
     r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*"
 )
 _USER = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.@+-]{0,63}")
-_INTERFACE = re.compile(r"[A-Za-z0-9_.-]{1,15}")  # the kernel's limit; no list, no pattern: one plain name
+_INTERFACE = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,14}")  # the kernel's limit; no list, no pattern: one plain name
 _IMAGE = re.compile(r"[a-z0-9][a-z0-9._/:-]*(?:@sha256:[0-9a-f]{64})?", re.IGNORECASE)
 _DEVICE = re.compile(r"\d{1,3}|(?:GPU|MIG)-[0-9A-Za-z/-]{4,80}")
 _SIZE = re.compile(r"(\d{1,6})\s*([kmgt])(?:i?b)?", re.IGNORECASE)

@@ -25,7 +25,7 @@ RECORDS, SUMS, INFO = "records.tar.xz", "SHA256SUMS", "bundle.json"
 LARGEST_MEMBER = 1 << 30
 LARGEST_TOTAL = 8 << 30
 MOST_MEMBERS = 2_000_000
-_MEMBER = re.compile(r"launches/([^/]+)/(rank-\d{1,6}\.json)")
+_MEMBER = re.compile(r"launches/([^/]+)/(rank-[0-9]{1,6}\.json)")
 _SUM = re.compile(r"([0-9a-f]{64})  ([A-Za-z0-9][A-Za-z0-9._/+-]*)")
 
 
