@@ -86,8 +86,8 @@ class Watched:
         self._returned: float | None = None
         self.launches: list[Launch] = []
 
-    def probe(self) -> tuple[HostProbe, ...]:
-        return self._inner.probe()
+    def probe(self, device: str) -> tuple[HostProbe, ...]:
+        return self._inner.probe(device)
 
     def launch(self, spec: LaunchSpec, folder: Path) -> LaunchOutcome:
         """See ``Executor.launch``."""

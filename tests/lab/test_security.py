@@ -1,0 +1,161 @@
+"""Nobody let in, nothing given away: what a run on the simulated hosts listens on, and what it leaves behind."""
+
+from __future__ import annotations
+
+import json
+import re
+import subprocess
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from suite.paths import RunPaths
+from tests.lab.fault_support import DEADLINE, IMAGE, NAMES, PATIENCE, VOLUME, Done, Project, ending, only_run
+
+pytestmark = [pytest.mark.containers, pytest.mark.timeout(400 * PATIENCE)]
+
+# In the controller's environment, as a user's may be: none of it is the suite's business.
+PLANTED = {
+    "AWS_SECRET_ACCESS_KEY": "planted-8f2c1e77a90b4d6fa3",
+    "GITHUB_TOKEN": "ghp_planted5d1c9e0a7b3f4e2d8c6a",
+    "DATABASE_URL": "postgres://user:planted-a61f@db.example/x",
+    "NCCL_SECRET_TOKEN": "planted-nccl-51b7",
+    "SOME_PRIVATE_SETTING": "planted-anything-c0de",
+}
+PRIVATE_KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----|PRIVATE KEY BLOCK")
+
+
+@dataclass(frozen=True)
+class Observed:
+    """A run, and who listened where on each host while its ranks ran: (program, address, port)."""
+
+    done: Done
+    run: RunPaths
+    listeners: dict[str, set[tuple[str, str, int]]]
+
+
+def listeners(project: Project, host: str) -> set[tuple[str, str, int]]:
+    text = project.on_host(host, "ss -Hltnp")
+    return {
+        (match.group(1) if (match := re.search(r'\(\("([^"]+)"', line)) else "", *_place(line.split()[3]))
+        for line in text.splitlines()
+    }
+
+
+def _place(text: str) -> tuple[str, int]:
+    address, _, port = text.rpartition(":")
+    return address.strip("[]").partition("%")[0], int(port)
+
+
+@pytest.fixture(scope="module")
+def observed(deployed: Project, tmp_path_factory: pytest.TempPathFactory) -> Observed:
+    """A short run of gloo and mpi on two hosts, watched from the hosts."""
+    results = tmp_path_factory.mktemp("watched")
+    before = {host: listeners(deployed, host) for host in ("h1", "h2")}
+    seen: dict[str, set[tuple[str, str, int]]] = {host: set() for host in before}
+    options = ("--backend", "gloo,mpi", "--blocks", "1", "--steps", "5", "--world", "2", "--deadline", f"{DEADLINE:g}s")
+    with ending(deployed.start("run", *options, results=results, **PLANTED)) as fab:
+        while fab.process.poll() is None:
+            for host in seen:
+                seen[host] |= listeners(deployed, host)
+        done = fab.end(5)
+    assert done.code == 0, done
+    return Observed(done, only_run(results), {host: seen[host] - before[host] for host in seen})
+
+
+# Listening
+
+
+def address_of(project: Project, host: str) -> str:
+    found = re.search(rf'name = "{host}"\naddress = "(.+)"', (project.root / "hosts/lab.toml").read_text())
+    assert found
+    return found.group(1)
+
+
+def test_the_sshd_in_the_container_listens_on_the_clusters_address_only(deployed: Project) -> None:
+    for host in NAMES:
+        found = {(address, port) for _, address, port in listeners(deployed, host) if port == 2222}
+        assert found == {(address_of(deployed, host), 2222)}
+
+
+def test_ranks_listen_on_the_clusters_interface(deployed: Project, observed: Observed) -> None:
+    for host, found in observed.listeners.items():
+        assert found, "nobody was seen listening: the run was not watched"
+        own = {address_of(deployed, host), "127.0.0.1", "::1"}
+        elsewhere = {place for place in found if place[1] not in own}
+        assert elsewhere == set()
+
+
+# What is left behind
+
+
+def files_below(folder: Path) -> Iterator[Path]:
+    return (path for path in folder.rglob("*") if path.is_file())
+
+
+def test_no_secret_of_the_controller_is_in_any_file_of_the_run(observed: Observed) -> None:
+    said = [observed.done.out.encode(), observed.done.err.encode()]
+    files = list(files_below(observed.run.root))
+    assert len(files) > 20
+    for content in [*said, *(path.read_bytes() for path in files)]:
+        assert b"planted" not in content
+        assert not PRIVATE_KEY.search(content)
+
+
+def test_no_record_holds_a_whole_environment(observed: Observed) -> None:
+    records = [path for path in files_below(observed.run.launches) if path.suffix == ".json"]
+    assert len(records) == 9  # 2 pilots, 2 measured launches of two ranks, and one process
+    for path in records:
+        names = set(json.loads(path.read_bytes())["environment"])
+        assert not names & {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "PYTHONPATH", "HOSTNAME", *PLANTED}
+
+
+def test_nothing_of_the_controllers_environment_reaches_a_host(deployed: Project, observed: Observed) -> None:
+    for host in NAMES:
+        inspected = deployed.on_host(host, "docker inspect ddp-suite-run")
+        assert "planted" not in inspected
+        assert "docker.sock" not in inspected
+        found = deployed.on_host(host, f"grep -rl planted {VOLUME} /var/log/lab || true")
+        assert found == ""
+
+
+def test_private_keys_are_in_the_deployments_folder_and_nowhere_else(deployed: Project) -> None:
+    for host in NAMES:
+        found = deployed.on_host(host, f"grep -rlE -- '-----BEGIN .*PRIVATE KEY' {VOLUME}").split()
+        assert sorted(found) == [f"{VOLUME}/ssh/host_key", f"{VOLUME}/ssh/id"]
+        modes = deployed.on_host(host, f"stat --format '%a %u' {VOLUME}/ssh {' '.join(found)}").splitlines()
+        assert modes == ["700 1000", "600 1000", "600 1000"]
+
+
+def test_the_image_holds_no_key_no_secret_and_nothing_of_the_checkout_but_the_suite(deployed: Project) -> None:
+    def inside(line: str) -> str:
+        words = ["docker", "run", "--rm", "--network", "none", "--entrypoint", "sh", "--user", "0", IMAGE, "-c", line]
+        return subprocess.run(words, capture_output=True, text=True, timeout=120 * PATIENCE, check=True).stdout
+
+    places = "/etc /home /opt /root /run /srv /tmp /usr/local /var"
+    assert inside(f"grep -rlE -- '-----BEGIN .*PRIVATE KEY' {places} 2>/dev/null || true") == ""
+    assert sorted(inside("ls -A /opt/suite").split()) == ["fabfile.py", "suite", "tasks.py"]
+    unwanted = (
+        "find / -xdev ( -name .git -o -name .ssh -o -name .netrc -o -name .pypirc -o -name .docker -o -name id_rsa"
+    )
+    unwanted += " -o -name .bash_history -o -name 'ssh_host_*_key' )"
+    assert inside(unwanted.replace("(", r"\(").replace(")", r"\)")) == ""
+    history = subprocess.run(
+        ["docker", "history", "--no-trunc", "--format", "{{.CreatedBy}}", IMAGE],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    ).stdout
+    assert not re.search(r"token|password|secret|https?://[^/\s]*@", history, re.IGNORECASE)
+
+
+def test_a_stop_leaves_neither_container_nor_volume_nor_key(deployed: Project, tmp_path: Path) -> None:
+    assert deployed.fab("stop", results=tmp_path).code == 0
+    for host in NAMES:
+        assert deployed.on_host(host, "docker ps --all --quiet; docker volume ls --quiet") == ""
+        assert not any(port == 2222 for _, _, port in listeners(deployed, host))
+        assert deployed.on_host(host, "grep -rlE -- '-----BEGIN .*PRIVATE KEY' /var/lib/docker/volumes || true") == ""
+    assert not list((deployed.root / "results").rglob("id*"))
