@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
@@ -13,6 +14,8 @@ from suite.analysis.rows import LaunchMeasures
 from suite.plan import COLLECTIVES, comparisons
 from suite.records import Manifest
 from suite.summary import CollectiveResult, LinkResult, ModelResult, Row
+
+_ADDRESS = re.compile(r" \((?=[^)]*[.:])[0-9a-fA-F.:]+(%\w+)?\)")  # of one rank, as the worker's transport text has it
 
 
 def status_of(
@@ -46,8 +49,8 @@ def status_of(
 
 
 def transport_of(launches: Sequence[LaunchData]) -> str:
-    """What carried the data, as the ranks saw it; every distinct answer."""
-    found = {rank.transport for x in launches if x.usable for rank in x.ranks} - {"unknown", ""}
+    """What carried the data, as the ranks saw it; every distinct answer, but for each rank's own address."""
+    found = {_ADDRESS.sub("", rank.transport) for x in launches if x.usable for rank in x.ranks} - {"unknown", ""}
     return "; ".join(sorted(found)) or "unknown"
 
 

@@ -324,3 +324,11 @@ def test_the_same_records_give_the_same_summary_byte_for_byte(tmp_path: Path) ->
 
     run = write_run(tmp_path, Truth(TWO_ARMS, sweep=True))
     assert codec.encode(summarise(run)) == codec.encode(summarise(run))
+
+
+def test_a_rows_transport_is_told_once_whatever_the_ranks_addresses(tmp_path: Path) -> None:
+    def on_its_own_address(record: RankRecord) -> RankRecord:
+        return dataclasses.replace(record, transport=f"gloo: TCP on eth0 (198.18.0.1{record.rank})")
+
+    run = write_run(tmp_path, Truth(arms=TWO_ARMS), change=on_its_own_address)
+    assert {row.transport for row in summarise(run).rows if row.status == "ok"} == {"gloo: TCP on eth0"}
