@@ -15,7 +15,8 @@ from suite.plan import COLLECTIVES, comparisons
 from suite.records import Manifest
 from suite.summary import CollectiveResult, LinkResult, ModelResult, Row
 
-_ADDRESS = re.compile(r" \((?=[^)]*[.:])[0-9a-fA-F.:]+(%\w+)?\)")  # of one rank, as the worker's transport text has it
+# In the worker's text, a rank's own address stands behind its interface; in a published run, its host's name.
+_ADDRESS = re.compile(r"( on \S+) \([^()]+\)")
 
 
 def status_of(
@@ -50,7 +51,7 @@ def status_of(
 
 def transport_of(launches: Sequence[LaunchData]) -> str:
     """What carried the data, as the ranks saw it; every distinct answer, but for each rank's own address."""
-    found = {_ADDRESS.sub("", rank.transport) for x in launches if x.usable for rank in x.ranks} - {"unknown", ""}
+    found = {_ADDRESS.sub(r"\1", rank.transport) for x in launches if x.usable for rank in x.ranks} - {"unknown", ""}
     return "; ".join(sorted(found)) or "unknown"
 
 

@@ -52,7 +52,7 @@ def exposed(key: str, rows: Sequence[Row], arms: Sequence[str]) -> Chart | None:
     if not shown:
         return None
     frame = Frame(WIDTH, 74 + 38.0 * len(shown), left=92, right=84, top=26)
-    high = max(max(r.step_seconds.median, r.compute_seconds or 0) for r in shown if r.step_seconds)
+    high = max(max(r.step_seconds.median, r.compute_seconds or 0, _interval_end(r)) for r in shown if r.step_seconds)
     ticks, label, unit = time_axis(0.0, high)
     x = Scale(0.0, ticks[-1], *frame.x_range)
     y0, y1 = frame.y_range
@@ -74,13 +74,15 @@ def exposed(key: str, rows: Sequence[Row], arms: Sequence[str]) -> Chart | None:
                 *(_bar(x(begin), x(end), y, kind) for begin, end, kind in bars),
             )
         )
+        beside = x(step.median)
         if outside.ci is not None:
             low, high_end = (x(max(0.0, compute + end)) for end in outside.ci)
             parts.append(svg.element(
                 "g", {"class": "interval"}, svg.line(low, y + 11, high_end, y + 11, "whisker"),
                 svg.line(low, y + 7, low, y + 15, "whisker"), svg.line(high_end, y + 7, high_end, y + 15, "whisker"),
             ))  # fmt: skip
-        parts.append(svg.text(x(step.median) + 9, y + 15, f"{fmt.share(row.exposed_share)} exposed", "tick"))
+            beside = max(beside, high_end)
+        parts.append(svg.text(beside + 9, y + 15, f"{fmt.share(row.exposed_share)} exposed", "tick"))
         said.append(f"{row.arm}: compute {fmt.time(compute)}, exposed {fmt.estimate(outside)}")
     parts.append(frame.x_axis([(x(t), label(t)) for t in ticks], f"one step, {unit}"))
     parts.append(svg.text(frame.left, 13, "solid: compute; pale: exposed communication, with 95% interval", "axis"))
@@ -92,6 +94,12 @@ def exposed(key: str, rows: Sequence[Row], arms: Sequence[str]) -> Chart | None:
         " communication hides behind the backward pass.",
         svg.chart(frame, f"Compute and exposed communication, {key}", "; ".join(said), parts, name),
     )
+
+
+def _interval_end(row: Row) -> float:
+    """Where the interval of the exposed communication ends on the axis of the step, seconds; 0 without one."""
+    outside = row.exposed_communication_seconds
+    return 0.0 if outside is None or outside.ci is None else (row.compute_seconds or 0.0) + outside.ci[1]
 
 
 def _bar(begin: float, end: float, y: float, kind: str) -> str:
