@@ -41,6 +41,10 @@ _CAMPAIGN = {
     "resume": "run id: do only what is missing of that run, with its own plan; only --budget may be changed",
 }
 
+_TASKS = frozenset(
+    {"build", "check", "deploy", "run", "local", "collect", "report", "compare", "publish", "verify", "reproduce"}
+    | {"predict", "stop", "clean", "bench", "lab.up", "lab.down", "lab.link", "lab.fault", "lab.heal"}
+)
 _DEFAULTS = {"backend": "all", "workload": "linear", "plan": "quick", "device": "auto"}
 
 # Short flags would be made from the names' letters (-h for --batch): long ones only.
@@ -91,6 +95,24 @@ def _with_campaign_options(
         return body
 
     return decorate
+
+
+def _with_optional_run(body: Callable[..., int | None]) -> Callable[..., int | None]:
+    """Let a task be called as ``fab report`` and as ``fab report RUN``.
+
+    Invoke knows no optional positional argument: one with a default is an option, one without is required. So the
+    default of ``run`` is taken away when the command line has a word behind the task that is no task itself.
+    """
+    words = sys.argv[1:]
+    places = [i for i, word in enumerate(words[:-1]) if word == body.__name__]
+    if any(not words[i + 1].startswith("-") and words[i + 1] not in _TASKS for i in places):
+        own = inspect.signature(body)
+        run = own.parameters["run"].replace(default=inspect.Parameter.empty)
+        named = [run if p.name == "run" else p for p in own.parameters.values()]
+        # A parameter without a default comes first, behind the context.
+        named.sort(key=lambda p: (p.name != "_c", p.default is not inspect.Parameter.empty))
+        body.__signature__ = own.replace(parameters=named)  # type: ignore[attr-defined]  # what inspect reads
+    return body
 
 
 def _as_interrupt(_number: int, _frame: object) -> None:
@@ -215,11 +237,10 @@ def collect(_c: Context, run: str, cluster: str = "") -> int | None:
 
 
 @task(
-    optional=["run"],
-    positional=["run"],
     help={"run": _RUN, "format": "terminal, markdown, csv, json, latex or html"},
 )
 @_guarded
+@_with_optional_run
 def report(_c: Context, run: str = "", format: str = "terminal") -> int | None:
     """Print a finished run as a table, and write its report files."""
     from suite import result_actions
@@ -245,11 +266,10 @@ def compare(_c: Context, a: str, b: str, fail_above: str = "", vary: str = "") -
 
 
 @task(
-    optional=["run"],
-    positional=["run"],
     help={"run": _RUN, "name": "name of the bundle", "anonymous": "replace the names of the hosts too"},
 )
 @_guarded
+@_with_optional_run
 def publish(_c: Context, run: str = "", name: str = "", anonymous: bool = False) -> int | None:
     """Make a bundle in results/published/ that others can verify and run again."""
     from suite import result_actions
@@ -276,8 +296,6 @@ def reproduce(_c: Context, path: str, cluster: str = "") -> int | None:
 
 
 @task(
-    optional=["run"],
-    positional=["run"],
     help={
         "run": _RUN,
         "parameters": "number of model parameters, e.g. 1.3e9",
@@ -286,6 +304,7 @@ def reproduce(_c: Context, path: str, cluster: str = "") -> int | None:
     },
 )
 @_guarded
+@_with_optional_run
 def predict(_c: Context, run: str = "", parameters: str = "", workload: str = "", hosts: str = "") -> int | None:
     """Predict step time and exposed communication from a run with a collectives sweep."""
     from suite import result_actions

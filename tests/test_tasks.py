@@ -1,0 +1,69 @@
+"""The command line as it is typed."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import tasks
+from suite.paths import RunPaths
+from tests.support.synthetic import TWO_ARMS, Truth, write_run
+
+ROOT = Path(__file__).resolve().parent.parent
+
+
+def fab(*words: str, results: Path | None = None) -> subprocess.CompletedProcess[str]:
+    environment = dict(os.environ, **({"SUITE_RESULTS": str(results)} if results else {}))
+    command = [str(Path(sys.executable).with_name("fab")), *words]
+    return subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, timeout=120, check=False)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunPaths:
+    return write_run(tmp_path / "runs", Truth(arms=TWO_ARMS))
+
+
+def test_every_task_has_a_line_of_help_and_every_option_a_text() -> None:
+    listed = fab("--list")
+    assert listed.returncode == 0, listed.stderr
+    names = set(re.findall(r"^  ([a-z.]+)  ", listed.stdout, flags=re.MULTILINE))
+    assert names == tasks._TASKS
+    for name in sorted(names):
+        shown = fab("--help", name).stdout
+        options = re.findall(r"^  --?[\w-]+(?:=STRING|=INT)?(.*)$", shown.partition("Options:")[2], flags=re.MULTILINE)
+        assert all(text.strip() or "--arm" in shown for text in options), f"{name}: an option without help: {shown}"
+
+
+@pytest.mark.parametrize("where", ["positional", "option", "newest"])
+def test_a_run_can_be_named_or_left_out(run: RunPaths, where: str) -> None:
+    words = {"positional": [run.run], "option": ["--run", run.run], "newest": []}[where]
+    done = fab("report", *words, "--format", "csv", results=run.root.parent.parent)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("table,workload,world_size")
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (["report", "nothing"], 2, "There is no run 'nothing'"),
+        (["report", "--format", "pdf"], 2, "--format pdf"),
+        (["local", "--plan", "fast"], 2, "--plan fast"),
+        (["local", "--backend", "tcp"], 2, "--backend tcp"),
+        (["lab.up", "--hosts", "99"], 2, "--hosts 99"),
+        (["verify", "/nowhere"], 2, "no published bundle there"),
+        (["bench", "--only", "nothing"], 2, "--only nothing"),
+    ],
+)
+def test_wrong_usage_costs_exit_2_and_says_what_to_write(
+    words: list[str], code: int, said: str, tmp_path: Path
+) -> None:
+    done = fab(*words, results=tmp_path)
+    assert done.returncode == code, done.stderr
+    assert said in done.stderr
+    assert "Traceback" not in done.stderr
+    assert list(tmp_path.iterdir()) == [], "wrong usage changes nothing on disk"
