@@ -62,7 +62,7 @@ def link_results(launches: Sequence[LaunchData]) -> tuple[LinkResult, ...]:
     """B per backend and world size: median over launches of the slowest sender's bandwidth.
 
     A sender's bandwidth is window ÷ median time of its windows. The slowest one is the launch's, because the
-    slowest link bounds a ring.
+    slowest link bounds a ring. Ranks that share one host have no link between hosts: they are left out.
     """
     found: dict[tuple[str, int], list[float]] = defaultdict(list)
     for launch in launches:
@@ -71,7 +71,7 @@ def link_results(launches: Sequence[LaunchData]) -> tuple[LinkResult, ...]:
             for t in launch.collectives
             if t.purpose == LINK and t.ns.size and t.size_bytes
         ]
-        if speeds:
+        if speeds and len({record.host for record in launch.ranks}) > 1:
             found[launch.outcome.backend, launch.outcome.world_size].append(min(speeds))
     results = []
     for (backend, world_size), values in sorted(found.items()):

@@ -17,6 +17,8 @@ LOG_TAIL_LINES = 12
 _LAST_BYTES = 64 * 1024
 # "prterun noticed that process rank 1 with PID 71 on node h2 exited on signal 9 (Killed)."
 _MPI_SIGNAL = re.compile(r"process rank (\d+) with PID \S+ on node (\S+) exited on\s+signal (\d+)")
+# "  Peer host:  h4": what a rank prints whose connection to that host's rank broke.
+_MPI_PEER = re.compile(r"^\s*Peer host:\s+(\S+)", re.MULTILINE)
 # What a rank tells its launcher when it can tell nobody else: see ``suite.worker.bootstrap``.
 _UNWRITTEN = re.compile(r"suite\.worker: rank-(\d+)\.json could not be written: ([^\r\n]+)")
 # "ssh: connect to host 198.18.0.12 port 2222: Connection refused", from mpirun's way to another host.
@@ -187,7 +189,11 @@ def _silent_rank(
                 log_tail=_rank_tail(folder, rank) or tail(result.output),
             )
     first = min(results, key=lambda r: (r.ended_by != "", r.order))
-    alone = [rank for rank in silent if hosts[rank] == first.host] or silent
+    # Open MPI's survivors abort, and mpirun blames the first of them; in their words, the dead one is the peer.
+    blamed = set(_MPI_PEER.findall(first.output))
+    alone = (
+        [rank for rank in silent if hosts[rank] in blamed] or [r for r in silent if hosts[r] == first.host] or silent
+    )
     rank = alone[0]
     if deadline:
         return Failure(

@@ -332,3 +332,12 @@ def test_a_rows_transport_is_told_once_whatever_the_ranks_addresses(tmp_path: Pa
 
     run = write_run(tmp_path, Truth(arms=TWO_ARMS), change=on_its_own_address)
     assert {row.transport for row in summarise(run).rows if row.status == "ok"} == {"gloo: TCP on eth0"}
+
+
+def test_ranks_of_one_host_have_no_link_to_be_measured_against(tmp_path: Path) -> None:
+    def on_one_host(record: RankRecord) -> RankRecord:
+        return dataclasses.replace(record, host="local")
+
+    found = summarise(write_run(tmp_path, Truth(arms=TWO_ARMS), change=on_one_host))
+    assert found.links == ()
+    assert all(row.link_fraction is None for row in found.rows)

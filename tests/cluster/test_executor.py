@@ -108,6 +108,13 @@ def test_mpirun_names_the_killed_rank_too(tmp_path: Path) -> None:
     assert (found.host, found.rank) == ("h2", 1)
 
 
+def test_the_peer_that_open_mpis_survivors_complain_about_is_the_first_cause(tmp_path: Path) -> None:
+    text = "  Local host: h3\n  Local PID:  225\n  Peer host:  h4\nprterun has exited due to rank 0"
+    found = outcome(tmp_path, [LauncherResult("h1", 14, text)], []).failure
+    assert found is not None
+    assert (found.host, found.rank) == ("h4", 3)
+
+
 def test_a_stopped_rank_is_the_one_that_said_nothing_until_the_deadline(tmp_path: Path) -> None:
     late = [record(r, Failure("deadline", "not done in 60 s", f"h{r + 1}", r, at=60.0)) for r in (0, 1, 3)]
     results = [replace(r, code=124, ended_by="deadline") for r in FINE]
