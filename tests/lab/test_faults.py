@@ -7,6 +7,7 @@ measured steps (``--inject hang``), so that nothing depends on how fast this mac
 from __future__ import annotations
 
 import contextlib
+import re
 import signal
 import time
 from collections.abc import Callable, Iterator
@@ -136,7 +137,7 @@ def rest_is_measured(struck: Struck, key: str, struck_at: float, host: str, rank
     failure = struck.until_failed()
     cleaned = struck.project.await_clean(SLACK, struck.launch)
     assert (failure.host, failure.rank) == (host, rank), struck.fab.err
-    assert cause in failure.cause, struck.fab.err
+    assert re.search(cause, failure.cause), struck.fab.err
     assert failure.fix
     done = struck.fab.end(2 * DEADLINE + 4 * SLACK)
     assert done.code == 1, done
@@ -158,7 +159,9 @@ def rest_is_measured(struck: Struck, key: str, struck_at: float, host: str, rank
 def test_a_killed_rank(strike: Strike, arm: str) -> None:
     struck = strike(arm, "kill@3")
     at = struck.project.await_injected(LAST, DEADLINE)
-    rest_is_measured(struck, f"kill {arm}", at, LAST, 3, "was ended by signal 9 (killed)")
+    # Open MPI's survivors may abort before mpirun has heard of the signal.
+    cause = r"^was ended by signal 9 \(killed\)$" + (r"|^ended without a record" if arm == "mpi" else "")
+    rest_is_measured(struck, f"kill {arm}", at, LAST, 3, cause)
     done = struck.resume()  # a failed launch is told, not replaced
     assert done.code == 1
 
@@ -167,7 +170,7 @@ def test_a_killed_rank(strike: Strike, arm: str) -> None:
 def test_a_stopped_rank(strike: Strike, arm: str) -> None:
     struck = strike(arm, "stop@3")
     at = struck.project.await_injected(LAST, DEADLINE)
-    cause = f"said nothing until the launch's deadline of {DEADLINE:g} s"
+    cause = re.escape(f"said nothing until the launch's deadline of {DEADLINE:g} s")
     rest_is_measured(struck, f"stop {arm}", at, LAST, 3, cause)
 
 
