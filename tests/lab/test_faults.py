@@ -39,7 +39,8 @@ from tests.lab.fault_support import (
 )
 from tests.lab.fault_table import FAULTS, Seen, record
 
-pytestmark = [pytest.mark.containers, pytest.mark.timeout(400 * PATIENCE)]
+# In the slow suite until all of it has been seen to pass in one sitting.
+pytestmark = [pytest.mark.slow, pytest.mark.containers, pytest.mark.timeout(400 * PATIENCE)]
 WORLD = 4
 OTHER = {"gloo": "mpi", "mpi": "gloo"}
 LAST = "h4"  # where the last rank is

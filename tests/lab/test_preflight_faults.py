@@ -16,7 +16,8 @@ from suite.cluster.keys import key_pair
 from tests.lab.fault_support import CLUSTER, IMAGE, NAMES, PATIENCE, SLACK, Done, Project, ending, error_of
 from tests.lab.fault_table import Seen, record
 
-pytestmark = [pytest.mark.containers, pytest.mark.timeout(300 * PATIENCE)]
+# In the slow suite until all of it has been seen to pass in one sitting.
+pytestmark = [pytest.mark.slow, pytest.mark.containers, pytest.mark.timeout(300 * PATIENCE)]
 
 
 def told(done: Done) -> tuple[str, str]:
