@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import re
 import shlex
 import socket
 import threading
@@ -224,7 +225,7 @@ def _connect_message(host: Host, where: str, known_hosts: Path, error: Exception
     elif isinstance(error, TimeoutError):
         message = f"{where} did not answer within {CONNECT_SECONDS} s."
         fix = "see that the host is up, its address right, and no firewall in between."
-    elif isinstance(error, paramiko.SSHException) and "banner" in str(error):
+    elif isinstance(error, paramiko.SSHException) and re.search("banner|No existing session", str(error)):
         if "reset" in str(error).lower():
             message = f"{where} accepted the connection and hung up at once."
             fix = "wait a minute: sshd turns a machine away after failed logins (PerSourcePenalties); then see its log."
