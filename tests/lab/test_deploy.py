@@ -231,6 +231,7 @@ def test_stop_serves_the_hosts_that_answer(cluster: Cluster, remotes: Remotes, s
     assert [outcome[name] for name in ("h2", "h3", "h4")] == [True, True, True]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "error", "message"),
     [
@@ -324,6 +325,7 @@ def test_a_compressed_image_arrives_whole(cluster: Cluster, remotes: Remotes) ->
                 remote.api.remove_image(tag, force=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("signal_name", ["SIGINT", "SIGTERM"])
 def test_an_interrupted_deploy_leaves_no_container(
     cluster: Cluster, remotes: Remotes, lab_root: Path, signal_name: str

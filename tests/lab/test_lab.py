@@ -237,6 +237,7 @@ def test_a_lab_that_cannot_be_started_leaves_nothing(tmp_path: Path, monkeypatch
     assert left_of(tmp_path) == []
 
 
+@pytest.mark.slow
 @containers
 @pytest.mark.parametrize("seconds", [0.0, 0.4])
 def test_ctrl_c_while_a_lab_starts_leaves_nothing(tmp_path: Path, seconds: float) -> None:
