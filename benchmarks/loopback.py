@@ -103,7 +103,8 @@ def _sshd_files(folder: Path, address: str, port: int, key: KeyPair) -> Path:
         f"ListenAddress {address}:{port}\nHostKey {folder}/host_key_{address}\n"
         f"AuthorizedKeysFile {folder}/authorized_keys\nPidFile none\nUsePAM no\nStrictModes no\nUseDNS no\n"
         "PasswordAuthentication no\nKbdInteractiveAuthentication no\nPermitRootLogin prohibit-password\n"
-        "LogLevel ERROR\n"
+        # bash would run the login user's own .bashrc for every command, which is no part of what is measured here.
+        "LogLevel ERROR\nSetEnv SHLVL=2\n"
     )
     return config
 

@@ -109,8 +109,11 @@ class RemoteHost(Engine):
             raise
         ssh = connection.client.get_transport()
         ssh.set_keepalive(KEEPALIVE_SECONDS)
-        if hasattr(socket, "TCP_USER_TIMEOUT") and isinstance(ssh.sock, socket.socket):
-            ssh.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, LOST_MILLISECONDS)
+        if isinstance(ssh.sock, socket.socket):
+            # A request is several small packets: held back until the last one is acknowledged, each costs 40 ms.
+            ssh.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if hasattr(socket, "TCP_USER_TIMEOUT"):
+                ssh.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, LOST_MILLISECONDS)
         return connection
 
     def _ssh(self) -> paramiko.Transport:

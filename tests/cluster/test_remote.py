@@ -77,6 +77,11 @@ def test_one_session_serves_programs_at_the_same_time(server: SshServer) -> None
     assert len({answer.splitlines()[1] for answer in answers.values()}) == 1, "one TCP connection for all"
 
 
+def test_small_packets_are_not_held_back_until_the_last_one_is_acknowledged(server: SshServer) -> None:
+    with connection(server) as host:
+        assert host._ssh().sock.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY) == 1
+
+
 def test_a_program_that_takes_too_long_is_given_up(server: SshServer) -> None:
     with connection(server) as host:
         start = time.monotonic()
