@@ -18,3 +18,7 @@ install -d -m 0755 /opt/suite /usr/local/lib/suite
 install -m 0755 "$here/worker-entrypoint" /usr/local/bin/suite-entrypoint
 install -m 0755 "$here/start-sshd" /usr/local/bin/suite-sshd
 install -m 0755 "$here/mpi-ssh" /usr/local/bin/suite-mpi-ssh
+
+# In every process, however it was started: ranks by docker exec, their launchers by ssh.
+install -m 0644 "$here/listen-address.so" /usr/local/lib/suite/listen-address.so
+echo /usr/local/lib/suite/listen-address.so >/etc/ld.so.preload

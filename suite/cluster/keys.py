@@ -63,6 +63,8 @@ def files(cluster: Cluster, host: Host, keys: DeploymentKeys) -> dict[str, File]
         "config": File(client_config(cluster).encode()),
         "id": File(keys.client.private),
         "known_hosts": File(known.encode()),
+        # docker/listen-address.c reads it: nothing in the container listens anywhere else.
+        "listen_address": File(f"{host.data_address}\n".encode()),
     }
 
 

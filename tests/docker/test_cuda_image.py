@@ -79,7 +79,7 @@ def test_every_argument_of_a_stage_has_a_default_for_all_stages_and_is_used() ->
 
 def test_every_stage_but_the_last_is_used_by_another_one() -> None:
     names = [stage.name for stage in CUDA.stages]
-    assert names == ["toolchain", "openmpi", "pytorch", "torchvision", "environment", "runtime"]
+    assert names == ["toolchain", "listen", "openmpi", "pytorch", "torchvision", "environment", "runtime"]
     sources = {stage.base for stage in CUDA.stages}
     for stage in CUDA.stages:
         for instruction in stage.instructions:

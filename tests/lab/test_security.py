@@ -80,11 +80,7 @@ def test_the_sshd_in_the_container_listens_on_the_clusters_address_only(deployed
         assert found == {(address_of(deployed, host), 2222)}
 
 
-@pytest.mark.xfail(
-    strict=False,
-    reason="torch's TCPStore and Open MPI's TCP transport listen on every interface; docs/operations.md says so",
-)
-def test_ranks_listen_on_the_clusters_interface(deployed: Project, observed: Observed) -> None:
+def test_ranks_and_their_launchers_listen_on_the_clusters_interface(deployed: Project, observed: Observed) -> None:
     for host, found in observed.listeners.items():
         assert found, "nobody was seen listening: the run was not watched"
         own = {address_of(deployed, host), "127.0.0.1", "::1"}
