@@ -20,6 +20,7 @@ ROLE, CLUSTER, HOST = f"{PREFIX}.role", f"{PREFIX}.cluster", f"{PREFIX}.host"
 DEPLOYMENT, DIGEST, IMAGE = f"{PREFIX}.deployment", f"{PREFIX}.digest", f"{PREFIX}.image"
 VARIANT = f"{PREFIX}.variant"  # on the images themselves
 WORKER = "worker"
+RDMA = "/dev/infiniband"
 # Of NVIDIA's container toolkit: what CUDA and NVML need in the container, not graphics.
 _GPU_CAPABILITIES = ["compute", "utility"]
 
@@ -67,9 +68,12 @@ def container_options(host: Host, cluster: Cluster, gpu: bool) -> dict[str, Any]
     }
     if host.shm_bytes is not None:
         limits["ShmSize"] = host.shm_bytes
-    if gpu:
-        # Pinned buffers of CUDA and RDMA; without GPUs the host's own limits do.
+    if gpu or host.rdma:
+        # Pinned buffers of CUDA and RDMA; without either the host's own limits do.
         limits["Ulimits"] = [{"Name": "memlock", "Soft": -1, "Hard": -1}]
+    if host.rdma:
+        limits["Devices"] = [{"PathOnHost": RDMA, "PathInContainer": RDMA, "CgroupPermissions": "rw"}]
+    if gpu:
         devices: dict[str, Any] = {"DeviceIDs": list(host.devices)} if host.devices else {"Count": -1}
         limits["DeviceRequests"] = [{"Driver": "nvidia", **devices, "Capabilities": [["gpu", *_GPU_CAPABILITIES]]}]
     return {

@@ -21,6 +21,7 @@
     slots = 1                       # ranks of this host; default: one per device
     devices = [0]                   # CUDA devices by index or UUID
     shm_size = "2g"                 # the containers' /dev/shm; "host" shares the host's
+    rdma = false                    # whether the containers get /dev/infiniband
     environment = { NCCL_IB_HCA = "mlx5_0" }   # for this host's ranks only
 
 Nothing here touches a host or a name server: parsing is a function of the file alone.

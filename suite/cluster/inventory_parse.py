@@ -38,6 +38,7 @@ _HOST = {
     "slots": "count",
     "devices": "devices",
     "shm_size": "shm",
+    "rdma": "flag",
     "environment": "environment",
 }
 _OWN = {"name": "text", "address": "address", "data_address": "ip"}
@@ -170,6 +171,7 @@ def _host(entry: Any, defaults: Table, path: Path, number: int) -> Host:
         slots=slots,
         devices=devices,
         shm_bytes=merged.get("shm_size", DEFAULT_SHM_BYTES),
+        rdma=merged.get("rdma", False),
         environment=merged.get("environment", {}),
     )
 

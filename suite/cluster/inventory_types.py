@@ -12,7 +12,11 @@ DEFAULT_SHM_BYTES = 2 << 30
 
 @dataclass(frozen=True)
 class Host:
-    """One host of a cluster file. ``shm_bytes`` None: the container shares the host's own /dev/shm."""
+    """One host of a cluster file.
+
+    ``shm_bytes`` None: the container shares the host's own /dev/shm. ``rdma``: it gets the host's InfiniBand or
+    RoCE devices.
+    """
 
     name: str
     address: str
@@ -25,6 +29,7 @@ class Host:
     slots: int = 1
     devices: tuple[str, ...] = ()
     shm_bytes: int | None = DEFAULT_SHM_BYTES
+    rdma: bool = False
     environment: dict[str, str] = field(default_factory=dict)
 
 

@@ -110,6 +110,6 @@ def _nccl(log: str, over_tcp: str, listed: str, ports_up: int) -> Transport:
     if ports_up and network == {"Socket"}:
         warnings.append(
             f"NCCL uses sockets although {ports_up} InfiniBand or RoCE port(s) are up: a silent fall-back. "
-            "Check that the container sees /dev/infiniband and has unlimited memlock."
+            "Set rdma = true for these hosts in the cluster file, and see that anyone may open /dev/infiniband/uverbs*."
         )
     return Transport("nccl: " + ", ".join(parts), listed, tuple(warnings))

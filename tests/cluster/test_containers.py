@@ -67,6 +67,17 @@ def test_without_a_list_a_gpu_host_gives_all_its_devices() -> None:
     assert requests == [{"Driver": "nvidia", "Count": -1, "Capabilities": [["gpu", "compute", "utility"]]}]
 
 
+def test_a_host_with_rdma_gives_its_devices_and_locked_memory() -> None:
+    for gpu in (False, True):
+        host = replace(CLUSTER.hosts[1], rdma=True)
+        added = container_options(host, CLUSTER, gpu)["HostConfig"]
+        assert added["Devices"] == [
+            {"PathOnHost": "/dev/infiniband", "PathInContainer": "/dev/infiniband", "CgroupPermissions": "rw"}
+        ]
+        assert added["Ulimits"] == [{"Name": "memlock", "Soft": -1, "Hard": -1}]
+        assert container_options(CLUSTER.hosts[1], CLUSTER, gpu)["HostConfig"].get("Devices") is None
+
+
 def test_no_container_gets_the_engines_socket_or_privileges() -> None:
     from suite.cluster.inventory import load
 
