@@ -18,7 +18,7 @@ QUESTIONS = {
     "statistics_simulation": "how often are verdicts false, and intervals wrong?",
     "verdict_time": "how many blocks does a verdict take?",
     "report_scale": "what does a report over many ranks and steps cost?",
-    "fidelity": "is the suite's step time that of a bare loop?",
+    "image_fidelity": "are the suite's step and collective times those of bare programs?",
     "link_limit": "does gloo reach what the link carries, and is it recovered from the sweep?",
     "campaign_overhead": "what does a launch cost beyond its ranks' lives?",
     "deploy": "what does a deploy send, and how long does it take?",
