@@ -76,9 +76,7 @@ class CudaDevice(Device):
             )
         torch.cuda.set_device(index)
         self.torch_device = torch.device("cuda", index)
-        # Older torch does not tell the UUID.
-        told = getattr(torch.cuda.get_device_properties(index), "uuid", None)
-        self.uuid = f"GPU-{told}" if told else nvml.device_uuid(index)
+        self.uuid = device_uuid(index)
         self.identity = self.uuid or f"cuda:{index}"
 
     def synchronise(self) -> None:
@@ -93,6 +91,15 @@ class CudaDevice(Device):
     def peak_bytes(self) -> int:
         """Largest memory that torch's allocator had in use on the device since ``reset_peak``."""
         return int(torch.cuda.max_memory_allocated(self.torch_device))
+
+
+def device_uuid(index: int) -> str | None:
+    """The UUID of a visible CUDA device, by its name in ``CUDA_VISIBLE_DEVICES``, by torch, or by nvidia-smi."""
+    named = nvml.named_uuid(index)
+    if named:
+        return named
+    told = getattr(torch.cuda.get_device_properties(index), "uuid", None)  # older torch does not tell it
+    return f"GPU-{told}" if told else nvml.listed_uuid(index)
 
 
 class _HostMarks:

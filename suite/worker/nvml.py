@@ -137,15 +137,21 @@ def throttle_reasons(mask: int | None) -> tuple[str, ...]:
     return tuple(name for bit, name in _THROTTLE.items() if (mask or 0) & bit)
 
 
-def device_uuid(index: int) -> str | None:
-    """The UUID of a visible CUDA device by ``CUDA_VISIBLE_DEVICES``, whose numbers follow the PCI bus here."""
+def named_uuid(index: int) -> str | None:
+    """The UUID by which ``CUDA_VISIBLE_DEVICES`` names a visible device; None when it does not."""
+    name = _visible_name(index)
+    return name if name and name.startswith(("GPU-", "MIG-")) else None
+
+
+def _visible_name(index: int) -> str | None:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
-    names = visible.split(",") if visible else [str(i) for i in range(index + 1)]
-    if index >= len(names):
-        return None
-    name = names[index].strip()
-    if name.startswith(("GPU-", "MIG-")):
-        return name
+    names = visible.split(",") if visible else [str(number) for number in range(index + 1)]
+    return names[index].strip() if index < len(names) else None
+
+
+def listed_uuid(index: int) -> str | None:
+    """The UUID of a visible device that is named by number; numbers follow the PCI bus, as the launch sets it."""
+    name = _visible_name(index) or ""
     listed = [line.strip() for line in _nvidia_smi("--query-gpu=uuid", "--format=csv,noheader").splitlines()]
     return listed[int(name)] if name.isdigit() and int(name) < len(listed) else None
 

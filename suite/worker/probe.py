@@ -10,6 +10,7 @@ import torch
 
 from suite.records import HostProbe, to_json
 from suite.worker import mpi, nvml
+from suite.worker.device import device_uuid
 from suite.worker.environment import library_facts
 from suite.worker.groups import missing_backend
 from suite.worker.machine import machine_facts
@@ -71,8 +72,4 @@ def cuda_devices() -> tuple[str, ...]:
     """The visible CUDA devices by UUID, or by index where no UUID is told."""
     if not torch.cuda.is_available():
         return ()
-    found = []
-    for index in range(torch.cuda.device_count()):
-        uuid = getattr(torch.cuda.get_device_properties(index), "uuid", None)
-        found.append(f"GPU-{uuid}" if uuid else nvml.device_uuid(index) or str(index))
-    return tuple(found)
+    return tuple(device_uuid(index) or str(index) for index in range(torch.cuda.device_count()))

@@ -13,12 +13,17 @@ from suite.errors import LaunchError
 from suite.records import LaunchSpec
 from suite.worker.device import Device
 from suite.worker.groups import Groups
+from suite.worker.machine import read_text
 from suite.worker.recorder import Recorder
 
 
 @dataclass(frozen=True)
 class Place:
-    """Where one rank runs: its host by both names, its device, threads and number of usable CPUs."""
+    """Where one rank runs: host, device, threads, usable CPUs, torch.
+
+    ``machine`` is the machine's own name and its kernel's boot ID: cloned servers may share a name, simulated
+    hosts share a kernel, but not both.
+    """
 
     host: str
     machine: str
@@ -39,7 +44,7 @@ def check(spec: LaunchSpec, device: Device, groups: Groups, recorder: Recorder) 
         raise LaunchError(f"World size {groups.world_size} was started, {spec.world_size} was planned.")
     mine = Place(
         host=spec.host,
-        machine=socket.gethostname(),
+        machine=f"{socket.gethostname()} {read_text('/proc/sys/kernel/random/boot_id') or ''}",
         device=device.identity,
         threads=torch.get_num_threads(),
         cpus=len(os.sched_getaffinity(0)),
@@ -53,7 +58,7 @@ def check(spec: LaunchSpec, device: Device, groups: Groups, recorder: Recorder) 
     _check_machines(spec, places)
     _check_equal(places)
     _check_devices(spec, device, places, recorder)
-    for text in _oversubscription(places):
+    for text in (*_unequal_cpus(places), *_oversubscription(places)):
         recorder.warn(text)
 
 
@@ -66,7 +71,8 @@ def _check_machines(spec: LaunchSpec, places: list[Place]) -> None:
     for machine, hosts in names.items():
         if len(hosts) > 1:
             raise LaunchError(
-                f"Hosts {', '.join(sorted(hosts))} are one machine, {machine}; distinct hosts were asked for.",
+                f"Hosts {', '.join(sorted(hosts))} are one machine, {machine.split()[0]};"
+                " distinct hosts were asked for.",
                 fix="correct the addresses in the cluster file.",
             )
 
@@ -95,6 +101,14 @@ def _check_devices(spec: LaunchSpec, device: Device, places: list[Place], record
         recorder.warn(f"{count} ranks share one GPU on {host}: these times are not comparable.")
 
 
+def _unequal_cpus(places: list[Place]) -> list[str]:
+    """A warning where the ranks may use different numbers of CPUs: bound by a launcher, or on unequal hosts."""
+    if len({place.cpus for place in places}) == 1:
+        return []
+    listed = ", ".join(f"rank {rank} may use {place.cpus}" for rank, place in enumerate(places))
+    return [f"The ranks' numbers of CPUs differ: {listed}."]
+
+
 def _oversubscription(places: list[Place]) -> list[str]:
     """One warning for each machine with more threads than usable CPUs; the machine's name says which."""
     texts = []
@@ -103,5 +117,7 @@ def _oversubscription(places: list[Place]) -> list[str]:
         threads = sum(place.threads for place in ranks)
         cpus = max(place.cpus for place in ranks)
         if threads > cpus:
-            texts.append(f"{len(ranks)} ranks with {threads} threads on {cpus} cores of {machine}: oversubscribed.")
+            texts.append(
+                f"{len(ranks)} ranks with {threads} threads on {cpus} cores of {machine.split()[0]}: oversubscribed."
+            )
     return texts

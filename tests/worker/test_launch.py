@@ -251,6 +251,24 @@ def test_smaller_buckets_are_what_ddp_reduces(tmp_path: Path, torch_here: Any) -
     assert sum(facts["buckets_bytes"]) == facts["gradient_bytes"] == 4 * facts["parameters"]
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        DdpOptions(gradient_as_bucket_view=True),
+        DdpOptions(static_graph=True),
+        DdpOptions(find_unused_parameters=True, broadcast_buffers=True),
+    ],
+    ids=["bucket-view", "static-graph", "unused-parameters"],
+)
+def test_every_ddp_option_passes_through_all_stages(options: DdpOptions, tmp_path: Path, torch_here: Any) -> None:
+    finished = run_ranks(make_spec(tmp_path, arm=Arm("arm", "gloo", ddp=options), equivalence_steps=2))
+    for record in finished.records:
+        assert record["failure"] is None
+        assert record["equivalence"]["status"] == "pass"
+        assert len(record["nosync"]["total_ns"]) == 4
+        assert sum(record["facts"]["buckets_bytes"]) == LINEAR_GRADIENT_BYTES
+
+
 def test_two_hosts_that_are_one_machine_are_refused_when_distinct_hosts_were_asked_for(
     tmp_path: Path, torch_here: Any
 ) -> None:

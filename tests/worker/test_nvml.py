@@ -78,9 +78,8 @@ def test_nvidia_smi_is_asked_where_there_is_no_library(stand_in: None) -> None:
 
 def test_a_device_number_becomes_a_uuid(stand_in: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1,GPU-abc")
-    assert nvml.device_uuid(0) == "GPU-1"
-    assert nvml.device_uuid(1) == "GPU-abc"
-    assert nvml.device_uuid(2) is None
+    assert [nvml.named_uuid(index) for index in (0, 1, 2)] == [None, "GPU-abc", None]
+    assert [nvml.listed_uuid(index) for index in (0, 2)] == ["GPU-1", None]
 
 
 def reading(clock: int, *, busy: int = 99, processes: int = 1, throttle: int = 0) -> nvml.Reading:

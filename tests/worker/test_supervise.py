@@ -123,6 +123,31 @@ def test_the_command_reads_nothing_from_the_lease(mark: str) -> None:
     assert process.wait(20) == 5
 
 
+def test_a_rank_that_stops_itself_in_the_middle_of_a_launch_is_ended_too(mark: str, tmp_path: Path) -> None:
+    pytest.importorskip("torch", reason="needs torch")
+    from tests.worker.conftest import free_port, make_spec, worker_environment, write_spec
+
+    path = write_spec(make_spec(tmp_path, kind="train", world_size=1, inject="stop@0", equivalence_steps=0))
+    worker = [sys.executable, "-m", "suite.worker", "run", "--spec", str(path)]
+    meeting = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
+    process = subprocess.Popen(
+        [*WORDS, "--deadline", "60", "--lease", "--", *worker],
+        cwd=ROOT,
+        env=worker_environment(SUITE_TEST_MARK=mark, MASTER_PORT=str(free_port()), **meeting),
+        stdin=subprocess.PIPE,
+    )
+    log = path.parent / "rank-0.log"
+    deadline = time.monotonic() + 50
+    while "injected fault: stop" not in (log.read_text() if log.exists() else ""):
+        assert time.monotonic() < deadline, "the rank never came to its measured loop"
+        time.sleep(0.1)
+    assert process.stdin is not None
+    process.stdin.close()
+    assert process.wait(20) == 129
+    assert alive(mark) == []
+    assert not (path.parent / "rank-0.json").exists()
+
+
 def test_the_supervisor_starts_without_torch() -> None:
     code = "import sys, suite.worker.__main__, suite.worker.supervise; print('torch' in sys.modules)"
     done = subprocess.run(
