@@ -1,17 +1,19 @@
 # make local   the comparison on this machine: in a container where a Docker engine answers, else in a virtual environment
 # make test    everything that can be tested here in minutes; container tests are skipped, loudly, where no engine answers
 # make test-slow   long simulations, fuzzing, load, faults that take minutes each
+# make audit   every locked dependency against the package index's list of known vulnerabilities
 SHELL := /bin/bash
 PYTHON ?= python3
 VENV ?= .venv
 VENV_LOCAL ?= .venv-local
+VENV_AUDIT ?= .venv-audit
 # For `make local ARGS="--plan standard --backend gloo,mpi"` and `make test PYTEST_ARGS="tests/analysis -k median"`.
 ARGS ?= --plan quick --backend all
 PYTEST_ARGS ?=
 COMMIT = $(shell git rev-parse HEAD 2>/dev/null)$(shell git diff --quiet HEAD 2>/dev/null || echo +dirty)
 LOCK = requirements/dev.txt
 
-.PHONY: help local test test-slow lint clean
+.PHONY: help local test test-slow lint audit clean
 help:
 	@sed -n 's/^# \(make .*\)/\1/p' Makefile
 
@@ -46,6 +48,10 @@ lint: $(VENV)/.installed
 	$(VENV)/bin/ruff check .
 	$(VENV)/bin/mypy
 
+# An index without such a list (a mirror of the files alone) makes this fail: nothing was audited then, which is not "clean".
+audit: $(VENV_AUDIT)/.installed
+	timeout 600 $(VENV_AUDIT)/bin/pip-audit --strict --disable-pip --require-hashes --progress-spinner off -r $(LOCK)
+
 # Exact versions, with hashes, in continuous integration (this folder is put on the path: building a package of it would fetch
 # an unpinned setuptools); what pyproject.toml allows elsewhere.
 $(VENV)/.installed: pyproject.toml $(wildcard $(LOCK))
@@ -64,6 +70,11 @@ $(VENV_LOCAL)/.installed: pyproject.toml
 	@$(VENV_LOCAL)/bin/pip install --quiet --disable-pip-version-check -e '.[local]'
 	@touch $@
 
+$(VENV_AUDIT)/.installed: pyproject.toml
+	@$(call make-venv,$(VENV_AUDIT))
+	@$(VENV_AUDIT)/bin/pip install --quiet --disable-pip-version-check 'pip-audit>=2.7,<3'
+	@touch $@
+
 define make-venv
 $(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 10))' || \
     { echo "make: $(PYTHON) is $$($(PYTHON) --version 2>&1); Python 3.10 or newer is needed: make PYTHON=python3.11 ..." >&2; exit 2; }; \
@@ -73,4 +84,4 @@ $(PYTHON) -c 'import ensurepip, venv' 2>/dev/null || \
 endef
 
 clean:
-	rm -rf $(VENV) $(VENV_LOCAL) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf $(VENV) $(VENV_LOCAL) $(VENV_AUDIT) build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
