@@ -160,3 +160,14 @@ def test_a_stop_leaves_neither_container_nor_volume_nor_key(deployed: Project, t
         assert not any(port == 2222 for _, _, port in listeners(deployed, host))
         assert deployed.on_host(host, "grep -rlE -- '-----BEGIN .*PRIVATE KEY' /var/lib/docker/volumes || true") == ""
     assert not list((deployed.root / "results").rglob("id*"))
+
+
+def test_a_clean_leaves_no_image_of_the_suite_either_and_nothing_of_others(deployed: Project, tmp_path: Path) -> None:
+    tags = "docker images --all --format '{{.Repository}}:{{.Tag}}'"
+    assert IMAGE in deployed.on_host("h1", tags).split()
+    deployed.on_host("h1", "tar --create --files-from /dev/null | docker import - somebody-elses:1")
+    done = deployed.fab("clean", results=tmp_path)
+    assert done.code == 0, done
+    assert deployed.on_host("h1", tags).split() == ["somebody-elses:1"]
+    for host in ("h2", "h3", "h4"):
+        assert deployed.on_host(host, "docker images --all --quiet; docker ps --all --quiet") == ""
