@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from suite.cluster import lab
 from suite.paths import RunPaths
 from tests.lab.fault_support import (
     DEADLINE,
@@ -109,6 +110,29 @@ def test_a_corrupted_gradient_makes_exactly_that_row_invalid(
     assert "gradient" in found["linear", broken]["equivalence"]["detail"]
     assert found["linear", sound]["status"] == "ok"
     assert re.search(rf"^  {broken} .*invalid", done.out, re.MULTILINE)
+
+
+def test_a_slower_link_exposes_communication_and_leaves_the_computation_as_it_was(
+    deployed: Project, tmp_path: Path
+) -> None:
+    found = {}
+    for rate in ("1gbit", "200mbit"):
+        lab.link(rate, root=deployed.root)
+        try:
+            options = ("--backend", "gloo", "--blocks", "2", "--steps", "10", "--world", "2")
+            done = deployed.fab("run", *options, "--deadline", f"{DEADLINE:g}s", results=tmp_path / rate)
+        finally:
+            lab.link("off", root=deployed.root)
+        assert done.code == 0, done
+        run = only_run(tmp_path / rate)
+        found[rate] = rows(run)["linear", "gloo"]
+    fast, slow = found["1gbit"], found["200mbit"]
+    record = json.loads(next(run.launches.glob("*-linear-gloo/rank-0.json")).read_bytes())
+    gigabit = 8 * record["facts"]["gradient_bytes"] / 1e9  # each of two ranks sends its gradients once
+    exposed = {rate: row["exposed_communication_seconds"]["median"] for rate, row in found.items()}
+    assert exposed["200mbit"] > 0.8 * 5 * gigabit
+    assert exposed["200mbit"] > 2 * exposed["1gbit"]
+    assert 0.5 < slow["compute_seconds"] / fast["compute_seconds"] < 2
 
 
 def test_ctrl_c_keeps_what_is_finished_and_resume_does_exactly_the_rest(deployed: Project, tmp_path: Path) -> None:
