@@ -63,7 +63,12 @@ static int bind_six(bind_function real, int socket, struct sockaddr_in6 asked)
         socklen_t size = sizeof only_six;
         getsockopt(socket, IPPROTO_IPV6, IPV6_V6ONLY, &only_six, &size);
         if (only_six) {
-            asked.sin6_addr = in6addr_loopback;
+            struct sockaddr_in6 loopback = asked;
+            loopback.sin6_addr = in6addr_loopback;
+            int before = errno, result = real(socket, (const struct sockaddr *)&loopback, sizeof loopback);
+            if (result == 0 || errno != EADDRNOTAVAIL)
+                return result;
+            errno = before; /* IPv6 is off, loopback included: "every address" is none */
         } else { /* a socket for both: as the IPv4 address written the IPv6 way */
             memset(&asked.sin6_addr, 0, sizeof asked.sin6_addr);
             asked.sin6_addr.s6_addr[10] = asked.sin6_addr.s6_addr[11] = 0xff;

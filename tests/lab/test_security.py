@@ -46,7 +46,8 @@ def listeners(project: Project, host: str) -> set[tuple[str, str, int]]:
 
 def _place(text: str) -> tuple[str, int]:
     address, _, port = text.rpartition(":")
-    return address.strip("[]").partition("%")[0], int(port)
+    # A socket for both families shows its IPv4 address written the IPv6 way.
+    return address.strip("[]").partition("%")[0].removeprefix("::ffff:"), int(port)
 
 
 @pytest.fixture(scope="module")
