@@ -116,9 +116,6 @@ def mpirun_words(spec: LaunchSpec, *, python: str, mpi_major: int, as_root: bool
                 words += ["--mca", "oob_tcp_if_include", ",".join(interfaces)]
     if interfaces and not local:
         words += ["--mca", "btl_tcp_if_include", ",".join(interfaces)]
-        # It would listen on the other family's every address besides.
-        unused = "4" if any(":" in host.address for host in spec.hosts) else "6"
-        words += ["--mca", "btl_tcp_disable_family", unused]
     for name in FORWARDED:
         words += ["-x", name]
     return [*words, python, "-m", *worker_words(spec)]

@@ -61,8 +61,7 @@ def test_mpirun_of_open_mpi_5_starts_once_and_names_hosts() -> None:
     assert commands("mpi", 5) == {
         "h1": "mpirun -np 4 -H h1:2,h2:2 --bind-to none --map-by slot --timeout 120 --mca smsc '^cma'"
         " --prtemca plm_ssh_agent /usr/local/bin/suite-mpi-ssh --prtemca prte_if_include eth0,eth1"
-        " --mca btl_tcp_if_include eth0,eth1 --mca btl_tcp_disable_family 6"
-        " -x PATH -x PYTHONPATH -x LD_LIBRARY_PATH -x HOME -x USE_LIBUV"
+        " --mca btl_tcp_if_include eth0,eth1 -x PATH -x PYTHONPATH -x LD_LIBRARY_PATH -x HOME -x USE_LIBUV"
         " python3 -m suite.worker run --spec /o/spec.json"
     }
 
@@ -71,7 +70,7 @@ def test_mpirun_of_open_mpi_4_has_the_names_of_its_own() -> None:
     assert commands("mpi", 4) == {
         "h1": "mpirun -np 4 -H h1:2,h2:2 --bind-to none --map-by slot --timeout 120"
         " --mca btl_vader_single_copy_mechanism none --mca plm_rsh_agent /usr/local/bin/suite-mpi-ssh"
-        " --mca oob_tcp_if_include eth0,eth1 --mca btl_tcp_if_include eth0,eth1 --mca btl_tcp_disable_family 6"
+        " --mca oob_tcp_if_include eth0,eth1 --mca btl_tcp_if_include eth0,eth1"
         " -x PATH -x PYTHONPATH -x LD_LIBRARY_PATH -x HOME -x USE_LIBUV"
         " python3 -m suite.worker run --spec /o/spec.json"
     }
