@@ -105,13 +105,13 @@ def mpirun_words(spec: LaunchSpec, *, python: str, mpi_major: int, as_root: bool
     if mpi_major >= 5:
         words += ["--mca", "smsc", "^cma"]
         if not local:
-            words += ["--prtemca", "plm_ssh_agent", agent or MPI_AGENT]
+            words += ["--prtemca", "plm_ssh_agent", agent or MPI_AGENT, *_keepalive("--prtemca")]
             if interfaces:
                 words += ["--prtemca", "prte_if_include", ",".join(interfaces)]
     else:
         words += ["--mca", "btl_vader_single_copy_mechanism", "none"]
         if not local:
-            words += ["--mca", "plm_rsh_agent", agent or MPI_AGENT]
+            words += ["--mca", "plm_rsh_agent", agent or MPI_AGENT, *_keepalive("--mca")]
             if interfaces:
                 words += ["--mca", "oob_tcp_if_include", ",".join(interfaces)]
     if interfaces and not local:
@@ -119,6 +119,12 @@ def mpirun_words(spec: LaunchSpec, *, python: str, mpi_major: int, as_root: bool
     for name in FORWARDED:
         words += ["-x", name]
     return [*words, python, "-m", *worker_words(spec)]
+
+
+def _keepalive(option: str) -> list[str]:
+    """A host that is gone is noticed after 5 + 4 · 3 s, by mpirun and by its daemon on the host, which ends with it."""
+    settings = {"time": 5, "intvl": 3, "probes": 4}
+    return [word for name, value in settings.items() for word in (option, f"oob_tcp_keepalive_{name}", str(value))]
 
 
 def mpi_major(version: str) -> int:

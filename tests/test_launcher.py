@@ -60,7 +60,8 @@ def test_torchrun_starts_on_every_host_with_a_static_rendezvous_at_the_first(bac
 def test_mpirun_of_open_mpi_5_starts_once_and_names_hosts() -> None:
     assert commands("mpi", 5) == {
         "h1": "mpirun -np 4 -H h1:2,h2:2 --bind-to none --map-by slot --timeout 120 --mca smsc '^cma'"
-        " --prtemca plm_ssh_agent /usr/local/bin/suite-mpi-ssh --prtemca prte_if_include eth0,eth1"
+        " --prtemca plm_ssh_agent /usr/local/bin/suite-mpi-ssh --prtemca oob_tcp_keepalive_time 5"
+        " --prtemca oob_tcp_keepalive_intvl 3 --prtemca oob_tcp_keepalive_probes 4 --prtemca prte_if_include eth0,eth1"
         " --mca btl_tcp_if_include eth0,eth1 -x PATH -x PYTHONPATH -x LD_LIBRARY_PATH -x HOME -x USE_LIBUV"
         " python3 -m suite.worker run --spec /o/spec.json"
     }
@@ -70,6 +71,7 @@ def test_mpirun_of_open_mpi_4_has_the_names_of_its_own() -> None:
     assert commands("mpi", 4) == {
         "h1": "mpirun -np 4 -H h1:2,h2:2 --bind-to none --map-by slot --timeout 120"
         " --mca btl_vader_single_copy_mechanism none --mca plm_rsh_agent /usr/local/bin/suite-mpi-ssh"
+        " --mca oob_tcp_keepalive_time 5 --mca oob_tcp_keepalive_intvl 3 --mca oob_tcp_keepalive_probes 4"
         " --mca oob_tcp_if_include eth0,eth1 --mca btl_tcp_if_include eth0,eth1"
         " -x PATH -x PYTHONPATH -x LD_LIBRARY_PATH -x HOME -x USE_LIBUV"
         " python3 -m suite.worker run --spec /o/spec.json"

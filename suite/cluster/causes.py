@@ -17,6 +17,8 @@ LOG_TAIL_LINES = 12
 _LAST_BYTES = 64 * 1024
 # "prterun noticed that process rank 1 with PID 71 on node h2 exited on signal 9 (Killed)."
 _MPI_SIGNAL = re.compile(r"process rank (\d+) with PID \S+ on node (\S+) exited on\s+signal (\d+)")
+# "prterun has exited due to process rank 1 with PID 159 on node h2 calling "abort"."
+_MPI_ABORT = re.compile(r"process rank (\d+) with PID \S+ on node \S+ calling\s+\"abort\"")
 # "  Peer host:  h4": what a rank prints whose connection to that host's rank broke.
 _MPI_PEER = re.compile(r"^\s*Peer host:\s+(\S+)", re.MULTILINE)
 # What a rank tells its launcher when it can tell nobody else: see ``suite.worker.bootstrap``.
@@ -33,8 +35,9 @@ class LauncherResult:
     """How the launcher of one host ended.
 
     ``code`` None: it had to be ended without one. ``ended_by``: "" when it ended by itself, else
-    "deadline", "another host" (it failed elsewhere first), "interrupt" or "connection lost".
-    ``order`` counts the launchers in the order in which they ended.
+    "deadline", "another host" (it failed elsewhere first), "interrupt", "connection lost", or "no records" (the
+    host answers, but did not give its records; ``output`` is why). ``order`` counts the launchers in the order in
+    which they ended.
     """
 
     host: str
@@ -71,6 +74,7 @@ def _causes(spec: LaunchSpec, folder: Path, results: Sequence[LauncherResult]) -
     yield from _unwritten(spec, unhappy)
     yield from _closed_door(spec, unhappy)
     yield from (_lost_host(spec, r) for r in results if r.ended_by == "connection lost")
+    yield from (_withheld(spec, r) for r in results if r.ended_by == "no records")
     late = any(r.ended_by == "deadline" for r in results) or any(f.stage == "deadline" for f in failures)
     if silent and unhappy:
         yield _silent_rank(spec, folder, silent, results, late)
@@ -123,15 +127,32 @@ def _closed_door(spec: LaunchSpec, results: Sequence[LauncherResult]) -> Iterato
 
 
 def _lost_host(spec: LaunchSpec, result: LauncherResult) -> Failure:
-    ranks = [rank for rank, host in enumerate(rank_hosts(spec)) if host == result.host]
     return Failure(
         stage="launch",
         cause="the connection to the host was lost during the launch",
         host=result.host,
-        rank=ranks[0] if len(ranks) == 1 else None,
+        rank=_only_rank(spec, result.host),
         fix="see that the host is up and reachable, then `fab check`",
         log_tail=tail(result.output),
     )
+
+
+def _withheld(spec: LaunchSpec, result: LauncherResult) -> Failure:
+    """A host whose engine answers, but cannot read its container's files: a full disk, most often."""
+    return Failure(
+        stage="collect",
+        cause=f"its records could not be fetched: {printable(result.output)}",
+        host=result.host,
+        rank=_only_rank(spec, result.host),
+        fix="free disk space where Docker keeps its data there (`docker system df`), or see Docker's own log there",
+        log_tail=tail(result.output),
+    )
+
+
+def _only_rank(spec: LaunchSpec, host: str) -> int | None:
+    """The rank of a host that has one; None when it has several."""
+    ranks = [rank for rank, name in enumerate(rank_hosts(spec)) if name == host]
+    return ranks[0] if len(ranks) == 1 else None
 
 
 def _late_rank(spec: LaunchSpec, failures: Sequence[Failure]) -> Failure:
@@ -196,13 +217,16 @@ def _silent_rank(
     )
     rank = alone[0]
     if deadline:
+        # One that gave up on its peers at the very end did say something: not it was waited for.
+        gave_up = {int(number) for result in results for number in _MPI_ABORT.findall(result.output)}
+        rank = next((rank for rank in silent if rank not in gave_up), silent[0])
         return Failure(
             stage="deadline",
             cause=f"said nothing until the launch's deadline of {spec.deadline_seconds:g} s",
-            host=hosts[silent[0]],
-            rank=silent[0],
+            host=hosts[rank],
+            rank=rank,
             fix="see whether the process is stopped or its host overloaded; --deadline gives more time",
-            log_tail=_rank_tail(folder, silent[0]) or tail(first.output),
+            log_tail=_rank_tail(folder, rank) or tail(first.output),
         )
     return Failure(
         stage="start",

@@ -19,6 +19,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+import docker
+
 from suite import codec, console
 from suite.cluster.archive import File
 from suite.cluster.attached import Attached
@@ -256,7 +258,7 @@ class ClusterExecutor:
         reachable = [e for e in engines if running.ended.get(e.name, _FINE).ended_by != "connection lost"]
         for name, files in fan_out(reachable, fetch, FETCH_SECONDS + 10).items():
             if isinstance(files, Exception):
-                running.ended[name] = _lost(name, files)
+                running.ended[name] = _without_records(name, files)
                 continue
             for file, data in files.items():
                 if not (folder / file).exists():  # no host may replace what another one said
@@ -274,9 +276,10 @@ class ClusterExecutor:
 _FINE = LauncherResult("", 0)
 
 
-def _lost(name: str, error: Exception) -> LauncherResult:
+def _without_records(name: str, error: Exception) -> LauncherResult:
     message = error.message if isinstance(error, SuiteError) else str(error)
-    return LauncherResult(name, None, message, "connection lost", 0)
+    answered = isinstance(error.__cause__, docker.errors.APIError)
+    return LauncherResult(name, None, message, "no records" if answered else "connection lost", 0)
 
 
 def _watch(name: str, program: Attached, events: queue.SimpleQueue[tuple[str, int | None]]) -> None:

@@ -124,6 +124,16 @@ def test_a_stopped_rank_is_the_one_that_said_nothing_until_the_deadline(tmp_path
     assert "deadline of 60 s" in found.cause
 
 
+def test_a_rank_that_gave_up_on_a_stopped_one_is_not_taken_for_it(tmp_path: Path) -> None:
+    late = [record(r, Failure("deadline", "not done in 60 s", f"h{r + 1}", r, at=60.0)) for r in (0, 2)]
+    gave_up = (
+        'prterun has exited due to process rank 1 with PID 159 on node h2 calling\n"abort". This may have caused other'
+    )
+    found = outcome(tmp_path, [LauncherResult("h1", 124, gave_up, "deadline")], late).failure
+    assert found is not None
+    assert (found.host, found.rank, found.stage) == ("h4", 3, "deadline")
+
+
 def test_at_the_deadline_the_rank_that_the_others_waited_for_is_named(tmp_path: Path) -> None:
     ended = "ended by the launcher (SIGTERM), at steps.py:9 (step)"
     waiting = f"{ended}, waiting for its peers"
@@ -205,3 +215,13 @@ def test_an_interrupted_launch_is_neither_ok_nor_failed(tmp_path: Path) -> None:
 
 def test_a_log_tail_has_no_control_characters() -> None:
     assert tail("a\n\x1b[2Jb\n") == ("a", "\N{REPLACEMENT CHARACTER}[2Jb")
+
+
+def test_a_host_that_answers_and_cannot_give_its_records_is_not_called_lost(tmp_path: Path) -> None:
+    full = "h4: fetching /x: the Docker engine says: mkdir /y: no space left on device"
+    results = [*FINE[:3], LauncherResult("h4", None, full, "no records")]
+    found = outcome(tmp_path, results, [record(r) for r in range(3)]).failure
+    assert found is not None
+    assert (found.host, found.rank, found.stage) == ("h4", 3, "collect")
+    assert found.cause == f"its records could not be fetched: {full}"
+    assert "free disk space" in found.fix

@@ -189,7 +189,7 @@ def run_stops(struck: Struck, key: str, struck_at: float, host: str, cause: str)
     """The course of a lost host: the launch is failed, the run stops and says how to go on, and does go on."""
     failure = struck.until_failed()
     assert (failure.host, failure.rank) == (host, NAMES.index(host)), struck.fab.err
-    assert cause in failure.cause, struck.fab.err
+    assert cause in failure.cause.lower(), struck.fab.err
     assert failure.fix
     done = struck.fab.end(DEADLINE + 4 * SLACK)
     assert done.code == 1, done
@@ -283,7 +283,7 @@ def test_a_disk_that_is_full_when_records_are_written(strike: Strike) -> None:
     struck.project.await_ranks("h2", DEADLINE)
     at = time.time()
     lab.fault("disk-full", "h2", root=struck.project.root)
-    run_stops(struck, "disk-full records", at, "h2", "No space left on device")
+    run_stops(struck, "disk-full records", at, "h2", "no space left on device")
 
 
 # Ports
@@ -306,19 +306,22 @@ def test_a_rendezvous_port_that_is_taken(sound: Project, tmp_path: Path) -> None
         done = sound.fab("run", *options, "--deadline", f"{DEADLINE:g}s", results=tmp_path)
     assert done.code == 0, done
     commands = [" ".join(outcome["commands"].values()) for outcome in manifest(only_run(tmp_path))["launches"]]
-    assert "--master_port=29501" in commands[0]
-    assert "--master_port=29503" in commands[1]
+    ports = [int(match.group(1)) for text in commands if (match := re.search(r"--master_port=(\d+)", text))]
+    # The next one, unless a connection of an earlier test still lingers on it.
+    assert len(ports) == 2
+    assert 29500 < ports[0] < ports[1] < 29600
+    assert 29502 not in ports
     record("port taken", Seen(0.0, 0.0, 0, "(nothing)"))
 
 
 def test_no_rendezvous_port_left(sound: Project, tmp_path: Path) -> None:
-    sound.write_cluster("few", top='name = "run"\nports = "29600-29607"')
+    sound.write_cluster("few", top='name = "run"\nports = "29600-29609"')
     at = time.time()
-    with listening(sound, "h1", *range(29600, 29608)):
+    with listening(sound, "h1", *range(29600, 29610)):
         done = sound.fab("run", "--backend", "gloo", results=tmp_path, cluster="few")
     assert done.code == 1, done
     message, fix = error_of(done.err)
-    assert "h1: every port from 29600 to 29607 is taken" in message
+    assert "h1: every port from 29600 to 29609 is taken" in message
     assert fix
     assert sound.leftovers() == {}
     record("ports taken", Seen(round(done.seconds, 1), round(time.time() - at, 1), done.code, f"{message} Fix: {fix}"))
