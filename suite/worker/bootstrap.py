@@ -32,6 +32,10 @@ EXIT_TERMINATED = 143
 GRACE_SECONDS = 10.0
 # Where the launcher listens, once stdout and stderr have gone to the rank's log: for what cannot be said there.
 _launcher: list[int] = []
+# The guard looks at the clock this often; a longer gap means that this process was not running at all.
+BEAT_SECONDS = 2.0
+STILL_SECONDS = 6.0
+STILL_FIX = "find out what stopped this process, or its whole host (SIGSTOP, a debugger, swapping)"
 # MPI_Finalize and the interpreter's own end get this long; then SIGALRM ends the process.
 FINALISE_SECONDS = 20
 
@@ -132,14 +136,18 @@ def start_guard(recorder: Recorder, deadline: float) -> None:
 
 
 def _guard(recorder: Recorder, deadline: float, main_thread: int | None) -> None:
-    while True:
-        remaining = deadline - time.monotonic()
-        if remaining <= 0:
+    last, still = time.monotonic(), 0.0
+    while last < deadline:
+        told = signal.sigtimedwait({signal.SIGTERM}, min(deadline - last, BEAT_SECONDS))
+        now = time.monotonic()
+        last, still = now, max(still, now - last)
+        if told is not None:
             break
-        if signal.sigtimedwait({signal.SIGTERM}, remaining) is not None:
-            where, _ = _position(main_thread)
-            end(recorder, f"ended by the launcher (SIGTERM){where}", EXIT_TERMINATED, secondary=True)
     where, in_torch = _position(main_thread)
+    if still > STILL_SECONDS:  # a launcher wakes a stopped rank only to end it, like all the others
+        end(recorder, f"did not run for {still:.0f} s{where}", EXIT_TERMINATED, fix=STILL_FIX)
+    if last < deadline:
+        end(recorder, f"ended by the launcher (SIGTERM){where}", EXIT_TERMINATED, secondary=True)
     faulthandler.dump_traceback(file=2, all_threads=True)
     cause = f"deadline passed in stage {recorder.stage}{where}"
     end(recorder, cause, EXIT_DEADLINE, secondary=in_torch)

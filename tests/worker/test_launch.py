@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import re
+import signal
 import statistics
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,7 +17,16 @@ import pytest
 
 from suite.policy import ENVIRONMENT_PREFIX, FACTS, POLICY
 from suite.records import Arm, DdpOptions, HostSlots, Sweep
-from tests.worker.conftest import ROOT, Finished, make_spec, run_mpi, run_ranks, worker_environment
+from tests.worker.conftest import (
+    ROOT,
+    Finished,
+    free_port,
+    make_spec,
+    run_mpi,
+    run_ranks,
+    worker_environment,
+    write_spec,
+)
 
 LINEAR_GRADIENT_BYTES = (1024 * 1024 + 1024) * 4
 
@@ -172,6 +185,32 @@ def test_a_rank_that_hangs_is_ended_at_the_deadline_and_says_where_it_was(tmp_pa
     assert failure["secondary"] is False
     assert "in timed_steps" in finished.log(1)  # the stacks are in the log
     assert finished.record(0)["failure"]["secondary"] is True
+
+
+def test_a_rank_that_was_stopped_and_is_woken_to_be_ended_says_so(tmp_path: Path, torch_here: Any) -> None:
+    """As Open MPI does at its deadline: every rank gets SIGCONT, then SIGTERM, and only one of them had stopped."""
+    path = write_spec(make_spec(tmp_path, world_size=1, inject="stop@0", equivalence_steps=0))
+    finished = Finished((), path.parent)
+    meeting = {"RANK": "0", "WORLD_SIZE": "1", "LOCAL_RANK": "0", "MASTER_ADDR": "127.0.0.1"}
+    process = subprocess.Popen(
+        [sys.executable, "-m", "suite.worker", "run", "--spec", str(path)],
+        env=worker_environment(**meeting, MASTER_PORT=str(free_port())),
+        cwd=ROOT,
+    )
+    try:
+        _, status = os.waitpid(process.pid, os.WUNTRACED)
+        assert os.WIFSTOPPED(status)
+        time.sleep(7)
+        process.send_signal(signal.SIGCONT)
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(20) == 143
+    finally:
+        process.kill()
+        process.wait(10)
+    failure = finished.record(0)["failure"]
+    assert re.match(r"did not run for [789] s, at faults\.py:\d+ ", failure["cause"])
+    assert failure["secondary"] is False
+    assert "SIGSTOP" in failure["fix"]
 
 
 def test_a_single_launch_has_steps_and_no_process_group(tmp_path: Path, torch_here: Any) -> None:
