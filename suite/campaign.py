@@ -10,12 +10,11 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import os
+import secrets
 import shutil
-import tempfile
 import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from suite import codec, paths
 from suite.campaign_pilot import decide_settings
@@ -77,6 +76,7 @@ class Campaign:
             LaunchError: a host was lost, so no launch of any backend could follow; the same holds.
         """
         try:
+            self._forget_unfinished()
             self._probe()
             reason = self._work_on_sound_hosts()
         except KeyboardInterrupt:
@@ -100,6 +100,14 @@ class Campaign:
             ) from error
 
     # Before the first launch
+
+    def _forget_unfinished(self) -> None:
+        """Remove what a controller that was killed left of its last launch: what the ledger does not name was not
+        finished, and will be done again under the same name."""
+        known = {outcome.launch for outcome in self._state.manifest.launches}
+        for folder in self._run.launches.iterdir() if self._run.launches.is_dir() else ():
+            if folder.is_dir() and folder.name not in known:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def _probe(self) -> None:
         self._announce.line("Asking each host what its torch can do ...")
@@ -195,10 +203,9 @@ class Campaign:
             spec = replace(spec, sweep=self._with_buckets(spec.sweep))
         left, remaining = self._remaining()
         self._announce.start(slot, (index, index + left - 1), remaining, self.seconds)
-        self._run.launches.mkdir(parents=True, exist_ok=True)
-        folder = Path(tempfile.mkdtemp(prefix=f".{spec.launch}.", dir=self._run.launches))
-        folder.chmod(0o755)
-        try:
+        folder = self._run.launches / f".{spec.launch}.{secrets.token_hex(4)}"
+        try:  # Ctrl-C may come at any moment from here on
+            folder.mkdir(parents=True)
             outcome = self._executor.launch(spec, folder)
             folder.rename(self._run.launch(spec.launch))
         finally:

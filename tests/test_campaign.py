@@ -135,6 +135,29 @@ def test_an_interrupted_run_is_saved_and_resumed_with_exactly_what_is_missing(tm
     assert done.stop_reason == "plan"
 
 
+def test_what_a_killed_controller_left_of_a_launch_is_not_in_the_way(tmp_path: Path) -> None:
+    """It may have died in a launch, or between a launch and its entry in the ledger."""
+
+    def interrupt(spec: LaunchSpec) -> None:
+        if spec.index == 4:
+            raise KeyboardInterrupt
+
+    plan = a_plan(plan="standard", blocks="3")
+    first = Sitting(tmp_path, plan, FakeExecutor(TWICE, before=interrupt))
+    with pytest.raises(Interrupted):
+        first.execute()
+    kept = {path.name for path in first.run.launches.iterdir()}
+    whole = Sitting(tmp_path / "whole", plan, FakeExecutor(TWICE)).execute().launches
+    for name in (f".{whole[3].launch}.abc", whole[3].launch):
+        (first.run.launches / name).mkdir()
+        (first.run.launches / name / "rank-0.json").write_text("{", encoding="utf-8")
+    done = Sitting(tmp_path, plan, FakeExecutor(TWICE)).execute()
+    found = {path.name for path in first.run.launches.iterdir()}
+    assert kept < found
+    assert found == {outcome.launch for outcome in done.launches}
+    assert {o.status for o in done.launches} == {"ok"}
+
+
 def test_a_finished_run_resumed_runs_nothing_and_keeps_its_reason(tmp_path: Path) -> None:
     plan = a_plan(plan="standard")
     first = Sitting(tmp_path, plan, FakeExecutor(TWICE, spread=0.001)).execute()
