@@ -34,6 +34,7 @@ from suite.plan import (
     kind_of,
     launch_spec,
 )
+from suite.provenance import code_digest
 from suite.records import HostProbe, LaunchOutcome, Manifest, Settings, Sweep
 
 GIVE_UP_AFTER = 2  # failures of one arm in a row: a third would only cost another deadline
@@ -112,6 +113,7 @@ class Campaign:
     def _probe(self) -> None:
         self._announce.line("Asking each host what its torch can do ...")
         probes = self._executor.probe(self._plan.device)
+        _refuse_other_code(probes)
         unavailable = unavailable_arms(self._plan, probes)
         for arm, why in unavailable.items():
             self._announce.line(f"  {arm} cannot run here: {why}")
@@ -290,6 +292,16 @@ class Campaign:
 def slot_of(outcome: LaunchOutcome) -> Slot:
     """The place in the plan that a launch filled."""
     return Slot(outcome.kind, outcome.workload, outcome.world_size, outcome.block, outcome.arm)
+
+
+def _refuse_other_code(probes: Sequence[HostProbe]) -> None:
+    """Raises LaunchError: the ranks would run other code than the one that plans and judges them."""
+    others = [probe.host for probe in probes if probe.code not in ("", code_digest())]
+    if others:
+        raise LaunchError(
+            f"The suite in the containers of {', '.join(others)} is not the one of this checkout.",
+            fix="`fab build deploy`, or check out what their image was built from.",
+        )
 
 
 def unavailable_arms(plan: Plan, probes: Sequence[HostProbe]) -> dict[str, str]:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import subprocess
+from pathlib import Path
 
 from suite.paths import project_root
 
@@ -22,6 +24,20 @@ def commit() -> tuple[str, bool]:
     except (OSError, subprocess.SubprocessError):
         return UNKNOWN, False
     return head, bool(changed)
+
+
+def code_digest() -> str:
+    """Short SHA-256 of the code that a worker runs: the modules of ``suite`` itself and of ``suite.worker``.
+
+    The controller compares its own with its hosts': an image that was built from other files would measure
+    something else than the record says.
+    """
+    root = Path(__file__).resolve().parent
+    found = hashlib.sha256()
+    for path in sorted([*root.glob("*.py"), *(root / "worker").glob("*.py")]):
+        data = path.read_bytes()
+        found.update(f"{path.relative_to(root)} {len(data)}\n".encode() + data)
+    return found.hexdigest()[:16]
 
 
 def _git(root: str, *words: str) -> str:

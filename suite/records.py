@@ -252,7 +252,8 @@ class RankRecord:
 class HostProbe:
     """What the worker on one host can do, asked once per run before the plan is made.
 
-    ``backends`` maps each backend to None (can run) or to the reason why not, on this host.
+    ``backends`` maps each backend to None (can run) or to the reason why not, on this host. ``code`` is the
+    digest of the suite's code there, "" where it is not told.
     """
 
     host: str
@@ -265,6 +266,7 @@ class HostProbe:
     mpi: str = ""  # e.g. "Open MPI 5.0.7"
     workloads: tuple[str, ...] = ()
     environment: dict[str, Any] = field(default_factory=dict)
+    code: str = ""
     format: int = FORMAT_VERSION
 
 

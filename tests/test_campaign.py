@@ -13,6 +13,7 @@ from suite.errors import HostError, Interrupted, LaunchError, UsageError
 from suite.options import RunOptions, make_plan
 from suite.paths import RunPaths
 from suite.plan import SINGLE_ARM, Plan
+from suite.provenance import code_digest
 from suite.records import HostSlots, LaunchSpec, Manifest
 from tests.support.fake_executor import FakeExecutor
 
@@ -111,6 +112,18 @@ def test_an_arm_that_always_fails_is_given_up_after_two_launches(tmp_path: Path)
     manifest = Sitting(tmp_path, a_plan(blocks="6"), executor).execute()
     assert sum(1 for o in manifest.launches if o.arm == "mpi") == 2
     assert kinds(manifest)["train", "gloo"] == 6
+
+
+def test_an_image_built_from_other_code_is_refused_before_anything_is_measured(tmp_path: Path) -> None:
+    own = Sitting(tmp_path / "own", a_plan(), FakeExecutor(TWICE, code=code_digest()))
+    assert own.execute().stop_reason == "plan"
+    stale = FakeExecutor(TWICE, code="0123456789abcdef")
+    with pytest.raises(
+        LaunchError, match=r"The suite in the containers of h1, h2 is not the one of this checkout\."
+    ) as caught:
+        Sitting(tmp_path / "stale", a_plan(), stale).execute()
+    assert caught.value.fix.startswith("`fab build deploy`")
+    assert stale.specs == []
 
 
 @pytest.mark.parametrize("at", [1, 4, 7])

@@ -16,10 +16,10 @@ from suite.summary import Summary
 
 ROOT = Path(__file__).resolve().parent.parent
 README = ROOT / "README.md"
-BUNDLE = "lab-2-cores"
+BUNDLE = "lab-1-gbit"
 BEGIN, END = "<!-- result: begin -->", "<!-- result: end -->"
 CAPTION = (
-    f"Measured on **four simulated hosts that share one 2-core machine** (links not limited), published as\n"
+    f"Measured on **four simulated hosts that share one 2-core machine** (each link limited to 1 Gbit/s), published as\n"
     f"[{BUNDLE}](results/published/{BUNDLE}/report.md). It shows what the suite says, not how fast a real cluster is:"
 )
 PICTURE = (
@@ -31,8 +31,9 @@ def block() -> str:
     """What stands between the README's marks: caption, the bundle's table as the terminal shows it, the picture."""
     path = ROOT / "results" / "published" / BUNDLE / "summary.json"
     text = terminal.render(codec.read(path, Summary))
-    # The first workload, with all of its warnings; the others are in the report.
-    shown = re.split(r"\n(?=transformer-tiny, )", text, maxsplit=1)[0].rstrip()
+    # One comparison, with all of its warnings; the others are in the report.
+    parts = re.split(r"^(?=\S+, (?:world size|every world))", text, flags=re.MULTILINE)
+    shown = next(part for part in parts if part.startswith("linear, world size 4,")).rstrip()
     return f"{CAPTION}\n\n```\n{shown}\n```\n\n{PICTURE}\n"
 
 

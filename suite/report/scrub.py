@@ -237,6 +237,7 @@ class Scrubber:
             mpi=self.text(probe.mpi, addresses=False),
             workloads=probe.workloads,
             environment=self.environment(probe.environment),
+            code=probe.code,
             format=probe.format,
         )
 

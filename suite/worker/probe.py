@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from suite.provenance import code_digest
 from suite.records import HostProbe, to_json
 from suite.worker import mpi, nvml
 from suite.worker.device import device_uuid
@@ -49,6 +50,7 @@ def probe(host: str, device: str = "auto") -> HostProbe:
         mpi=facts["mpi_version"] or "",
         workloads=tuple(name for name in BUILT_IN if unavailable(name) is None),
         environment=facts,
+        code=code_digest(),
     )
 
 

@@ -38,9 +38,10 @@ class FakeExecutor:
     before: Callable[[LaunchSpec], None] = lambda _spec: None
     specs: list[LaunchSpec] = field(default_factory=list)
     hosts: tuple[str, ...] = ("h1", "h2")
+    code: str = ""
 
     def probe(self, _device: str) -> tuple[HostProbe, ...]:
-        return tuple(HostProbe(host, dict(self.backends), cores=2) for host in self.hosts)
+        return tuple(HostProbe(host, dict(self.backends), cores=2, code=self.code) for host in self.hosts)
 
     def output_folder(self, launch: str) -> str:
         return f"/nowhere/{launch}"
