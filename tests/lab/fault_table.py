@@ -29,7 +29,7 @@ class Fault:
     title: str
     when: str
     after: str
-    slow: bool = True  # until all of these have been seen to pass in one sitting
+    slow: bool = True
 
 
 _LAUNCH = "the launch is failed, the rest of the run is done"
@@ -39,8 +39,8 @@ _REPEAT = "no container is left; repeat"
 _AGAIN = "finished launches are kept; `--resume` does the rest"
 
 FAULTS: dict[str, Fault] = {
-    "kill gloo": Fault("a rank is killed (SIGKILL), gloo", "launch", _LAUNCH),
-    "kill mpi": Fault("a rank is killed (SIGKILL), mpi", "launch", _LAUNCH),
+    "kill gloo": Fault("a rank is killed (SIGKILL), gloo", "launch", _LAUNCH, slow=False),
+    "kill mpi": Fault("a rank is killed (SIGKILL), mpi", "launch", _LAUNCH, slow=False),
     "stop gloo": Fault("a rank is stopped (SIGSTOP), gloo", "launch", _LAUNCH),
     "stop mpi": Fault("a rank is stopped (SIGSTOP), mpi", "launch", _LAUNCH),
     "raise gloo": Fault("a rank raises, gloo", "launch", _LAUNCH),
@@ -52,22 +52,22 @@ FAULTS: dict[str, Fault] = {
     "docker-restart": Fault("a host's Docker daemon is restarted", "launch", _LAUNCH),
     "container-sshd-gone": Fault("the sshd in a host's container is gone", "launch", _LAUNCH),
     "disk-full records": Fault("a host's disk is full when records are written", "launch", _RESUME),
-    "port taken": Fault("the rendezvous port is taken", "launch", "the next free port is used; nothing fails"),
+    "port taken": Fault("the rendezvous port is taken", "launch", "the next free port is used; nothing fails", slow=False),
     "ports taken": Fault("every rendezvous port is taken", "run", _AGAIN),
-    "SIGINT": Fault("Ctrl-C at the controller", "launch", _AGAIN),
+    "SIGINT": Fault("Ctrl-C at the controller", "launch", _AGAIN, slow=False),
     "SIGTERM": Fault("SIGTERM to the controller", "launch", _AGAIN),
     "SIGKILL": Fault("SIGKILL to the controller", "launch", _AGAIN),
-    "down before deploy": Fault("a host is down", "deploy", _NOTHING),
+    "down before deploy": Fault("a host is down", "deploy", _NOTHING, slow=False),
     "dies during deploy": Fault("a host dies while the image comes", "deploy", _REPEAT),
     "disk-full deploy": Fault("a host's disk fills while the image is loaded", "deploy", _REPEAT),
-    "port 2222 taken": Fault("the port of the sshd in the container is taken", "deploy", _NOTHING),
-    "key refused": Fault("a host refuses the key", "run", _NOTHING),
-    "host key changed": Fault("a host's key is not the known one", "run", _NOTHING),
+    "port 2222 taken": Fault("the port of the sshd in the container is taken", "deploy", _NOTHING, slow=False),
+    "key refused": Fault("a host refuses the key", "run", _NOTHING, slow=False),
+    "host key changed": Fault("a host's key is not the known one", "run", _NOTHING, slow=False),
     "wrong image": Fault("one host's container has another image", "run", "repeat `fab deploy`"),
-    "clock-skew": Fault("a host's clock is 10 minutes off (a stand-in for `date`)", "run", _NOTHING),
-    "stale ranks": Fault("ranks of an earlier run still run", "run", _NOTHING),
-    "listed twice": Fault("a host is listed twice under two names", "run", _NOTHING),
-    "same name": Fault("two hosts call themselves the same", "run", _NOTHING),
+    "clock-skew": Fault("a host's clock is 10 minutes off (a stand-in for `date`)", "run", _NOTHING, slow=False),
+    "stale ranks": Fault("ranks of an earlier run still run", "run", _NOTHING, slow=False),
+    "listed twice": Fault("a host is listed twice under two names", "run", _NOTHING, slow=False),
+    "same name": Fault("two hosts call themselves the same", "run", _NOTHING, slow=False),
 }  # fmt: skip
 
 

@@ -39,8 +39,7 @@ from tests.lab.fault_support import (
 )
 from tests.lab.fault_table import FAULTS, Seen, record
 
-# In the slow suite until all of it has been seen to pass in one sitting.
-pytestmark = [pytest.mark.slow, pytest.mark.containers, pytest.mark.timeout(400 * PATIENCE)]
+pytestmark = [pytest.mark.containers, pytest.mark.timeout(400 * PATIENCE)]
 WORLD = 4
 OTHER = {"gloo": "mpi", "mpi": "gloo"}
 LAST = "h4"  # where the last rank is
@@ -315,6 +314,7 @@ def test_a_rendezvous_port_that_is_taken(sound: Project, tmp_path: Path) -> None
     record("port taken", Seen(0.0, 0.0, 0, "(nothing)"))
 
 
+@pytest.mark.slow
 def test_no_rendezvous_port_left(sound: Project, tmp_path: Path) -> None:
     sound.write_cluster("few", top='name = "run"\nports = "29600-29609"')
     at = time.time()
@@ -336,7 +336,7 @@ def test_no_rendezvous_port_left(sound: Project, tmp_path: Path) -> None:
     [
         ("SIGINT", 130),
         pytest.param("SIGTERM", 130, marks=pytest.mark.slow),
-        ("SIGKILL", -signal.SIGKILL),
+        pytest.param("SIGKILL", -signal.SIGKILL, marks=pytest.mark.slow),
     ],
 )
 def test_a_controller_that_is_told_to_end(strike: Strike, name: str, code: int) -> None:

@@ -16,8 +16,7 @@ from suite.cluster.keys import key_pair
 from tests.lab.fault_support import CLUSTER, IMAGE, NAMES, PATIENCE, SLACK, Done, Project, ending, error_of
 from tests.lab.fault_table import Seen, record
 
-# In the slow suite until all of it has been seen to pass in one sitting.
-pytestmark = [pytest.mark.slow, pytest.mark.containers, pytest.mark.timeout(300 * PATIENCE)]
+pytestmark = [pytest.mark.containers, pytest.mark.timeout(300 * PATIENCE)]
 
 
 def told(done: Done) -> tuple[str, str]:
@@ -87,10 +86,11 @@ def large_image(megabytes: int) -> Iterator[str]:
         subprocess.run(["docker", "rmi", "--force", tag], capture_output=True, timeout=120 * PATIENCE, check=False)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("key", "fault", "megabytes", "cause"),
     [
-        pytest.param("dies during deploy", "kill", 300, "", marks=pytest.mark.slow),
+        ("dies during deploy", "kill", 300, ""),
         ("disk-full deploy", "disk-full", 20, "no space left on device"),
     ],
 )
@@ -160,6 +160,7 @@ def test_a_host_key_that_is_not_the_known_one(sound: Project, tmp_path: Path, re
     assert known.read_bytes() == before
 
 
+@pytest.mark.slow
 def test_a_container_of_another_image(sound: Project, tmp_path: Path) -> None:
     with large_image(1) as tag:
         alone = lab_text(
