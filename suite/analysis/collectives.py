@@ -33,8 +33,11 @@ def call_seconds(times: CollectiveTimes) -> float | None:
 def communication_seconds(launch: LaunchData) -> float | None:
     """C of one launch: isolated all-reduces at the actual bucket sizes, summed over the buckets.
 
-    A worker may time each distinct size once; then every bucket of that size counts.
+    A worker may time each distinct size once; then every bucket of that size counts. None for one rank, whose
+    all-reduces send nothing.
     """
+    if launch.ranks[0].world_size == 1:
+        return None
     times = {(t.size_bytes, place): call_seconds(t) for place, t in enumerate(_buckets(launch))}
     if not times or any(value is None for value in times.values()):
         return None

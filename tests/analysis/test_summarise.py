@@ -60,6 +60,14 @@ def test_a_quiet_run_gives_back_every_number_that_was_put_in(tmp_path: Path) -> 
     assert row.transport == "tcp (eth0)"
 
 
+def test_one_rank_communicates_with_nobody(tmp_path: Path) -> None:
+    summary = summarise(write_run(tmp_path, dataclasses.replace(QUIET, worlds=(1, 2))))
+    alone, pair = (next(r for r in summary.rows if r.world_size == world and r.arm == "gloo") for world in (1, 2))
+    assert (alone.communication_seconds, alone.hidden_share) == (None, None)
+    assert alone.exposed_communication_seconds is not None  # what DDP itself costs
+    assert pair.communication_seconds is not None
+
+
 def test_a_pair_gets_its_true_ratio_and_a_verdict(tmp_path: Path) -> None:
     summary = summarise(write_run(tmp_path, Truth(TWO_ARMS)))
     (pair,) = summary.pairs
