@@ -19,7 +19,7 @@ README = ROOT / "README.md"
 BUNDLE = "lab-1-gbit"
 BEGIN, END = "<!-- result: begin -->", "<!-- result: end -->"
 CAPTION = (
-    f"Measured on **four simulated hosts that share one 2-core machine** (each link limited to 1 Gbit/s), published as\n"
+    "Measured on **four simulated hosts that share one 2-core machine** (each link limited to 1 Gbit/s), published as\n"
     f"[{BUNDLE}](results/published/{BUNDLE}/report.md). It shows what the suite says, not how fast a real cluster is:"
 )
 PICTURE = (

@@ -52,7 +52,7 @@ FAULTS: dict[str, Fault] = {
     "docker-restart": Fault("a host's Docker daemon is restarted", "launch", _LAUNCH),
     "container-sshd-gone": Fault("the sshd in a host's container is gone", "launch", _LAUNCH),
     "disk-full records": Fault("a host's disk is full when records are written", "launch", _RESUME),
-    "port taken": Fault("the rendezvous port is taken", "launch", "the next free port is used; nothing fails", slow=False),
+    "port taken": Fault("the rendezvous port is taken", "launch", "the next free port is used", slow=False),
     "ports taken": Fault("every rendezvous port is taken", "run", _AGAIN),
     "SIGINT": Fault("Ctrl-C at the controller", "launch", _AGAIN, slow=False),
     "SIGTERM": Fault("SIGTERM to the controller", "launch", _AGAIN),
