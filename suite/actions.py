@@ -8,14 +8,13 @@ from __future__ import annotations
 import datetime
 from collections.abc import Sequence
 from dataclasses import fields, replace
-from pathlib import Path
 from typing import Any
 
 import suite
 from suite import codec, console, paths
 from suite.errors import EXIT_FAILED, EXIT_OK, Interrupted, LaunchError, UsageError
 from suite.options import RunOptions, make_plan, name_run, seconds, whole
-from suite.paths import RunPaths, find_run
+from suite.paths import RunPaths, bundle_folder, find_run
 from suite.plan import Plan
 from suite.policy import FACTS
 from suite.records import HostSlots, Manifest
@@ -65,7 +64,7 @@ def reproduce(path: str, cluster_name: str) -> int:
     from suite.report.comparison import comparison_table
     from suite.report.publish import load_plan_of_bundle, unpacked
 
-    old = load_plan_of_bundle(Path(path))
+    old = load_plan_of_bundle(bundle_folder(path))
     with session(cluster_name) as ready:
         slots = sum(host.slots for host in ready.hosts)
         if max(old.worlds) > slots:
@@ -78,7 +77,7 @@ def reproduce(path: str, cluster_name: str) -> int:
         run = RunPaths(paths.runs_root() / plan.run)
         summary = _campaign(plan, run, ready.executor(plan.run), image_id=ready.deployment.image_id)
     code = _finish(run, summary, plan)
-    with unpacked(Path(path)) as original:
+    with unpacked(bundle_folder(path)) as original:
         # Another cluster is the point: what is its own may differ, what is the suite's may not.
         console.out(comparison_table(compare(original, run, CLUSTERS_OWN)))
     return code

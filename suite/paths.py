@@ -139,6 +139,12 @@ def published_root() -> Path:
     return results_root() / "published"
 
 
+def bundle_folder(text: str) -> Path:
+    """The bundle that a user names: by its folder, or by its name in results/published."""
+    named = published_root() / text
+    return named if not Path(text).exists() and is_safe_name(text) and named.is_dir() else Path(text)
+
+
 def find_run(name: str | None) -> RunPaths:
     """The run of that id or path; the newest one for None.
 

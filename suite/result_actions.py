@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import math
 import re
-from pathlib import Path
 
 from suite import console
 from suite.errors import EXIT_FAILED, EXIT_OK, UsageError
 from suite.options import percent, whole
-from suite.paths import find_run
+from suite.paths import bundle_folder, find_run
 from suite.plan import KNOWN_WORKLOADS
 
 MOST_PARAMETERS = 1e14
@@ -70,7 +69,7 @@ def verify(path: str) -> int:
     """``fab verify``: exit 1 when anything differs."""
     from suite.report.verify import verify as verify_bundle
 
-    found = verify_bundle(Path(path))
+    found = verify_bundle(bundle_folder(path))
     for line in found.differences:
         console.out(f"differs: {line}")
     for line in found.notes:

@@ -5,6 +5,7 @@ python -m tests.test_readme --write      put the bundle's table into the README 
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -40,6 +41,20 @@ def block() -> str:
 def test_the_readme_shows_a_committed_bundle() -> None:
     shown = README.read_text(encoding="utf-8").split(BEGIN)[1].split(END)[0].strip()
     assert shown == block().strip(), "run: python -m tests.test_readme --write"
+
+
+def test_the_bundle_that_the_readme_shows_can_be_verified_by_its_name() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "fabric", "verify", BUNDLE],
+        cwd=ROOT,
+        env={**os.environ, "SUITE_RESULTS": str(ROOT / "results")},
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"{BUNDLE}: 42 files and the recomputed summary are as published." in done.stdout
 
 
 def test_every_link_of_the_documentation_leads_somewhere() -> None:
