@@ -125,7 +125,7 @@ def choice(option: str, text: str, allowed: Sequence[str]) -> str:
 def whole(option: str, text: str, least: int, most: int) -> int:
     """A whole number within bounds."""
     if not re.fullmatch(r"\d{1,12}", text, re.ASCII) or not least <= int(text) <= most:
-        raise UsageError(f"{option} {text}: not a whole number.", fix=f"use one from {least} to {most}.")
+        raise UsageError(f"{option} {text}: no whole number from {least} to {most}.", fix="write one of these.")
     return int(text)
 
 
