@@ -296,7 +296,8 @@ def slot_of(outcome: LaunchOutcome) -> Slot:
 
 def _refuse_other_code(probes: Sequence[HostProbe]) -> None:
     """Raises LaunchError: the ranks would run other code than the one that plans and judges them."""
-    others = [probe.host for probe in probes if probe.code not in ("", code_digest())]
+    known = ("", code_digest())
+    others = [probe.host for probe in probes if probe.code not in known]
     if others:
         raise LaunchError(
             f"The suite in the containers of {', '.join(others)} is not the one of this checkout.",
