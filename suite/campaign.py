@@ -247,7 +247,7 @@ class Campaign:
             return "plan"
         if self._plan.protocol.target is None or blocks < least:
             return None
-        from suite.campaign_stop import decide  # noqa: PLC0415 - scipy loads only when a plan can stop early
+        from suite.campaign_stop import decide  # noqa: PLC0415 - numpy loads only when a plan can stop early
 
         return decide(self._run, self._state.manifest, self._plan, workload, world, blocks)
 

@@ -16,6 +16,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from suite.analysis.environment import identity
 from suite.plan import Plan
 from suite.policy import POLICY
 from suite.records import RankRecord
@@ -73,7 +74,7 @@ def facts_of(records: Iterable[RankRecord]) -> Facts:
         place = (record.host, record.rank)
         for key, value in {**_trained(record), **record.environment}.items():
             if value is not None:
-                seen[key][place][json.dumps(value, sort_keys=True)] = value
+                seen[key][place][identity(value)] = value
     return {
         key: {place: tuple(values[text] for text in sorted(values)) for place, values in places.items()}
         for key, places in seen.items()

@@ -37,7 +37,7 @@ def unified(records: Iterable[RankRecord]) -> dict[str, Any]:
         for key, value in record.environment.items():
             if key in LEFT_OUT or LAUNCHER_VARIABLES.fullmatch(key):
                 continue
-            seen[key][record.host][_identity(value)] = value
+            seen[key][record.host][identity(value)] = value
     return {key: value for key in sorted(seen, key=_place) if (value := _of_hosts(seen[key])) is not None}
 
 
@@ -48,7 +48,7 @@ def _place(key: str) -> tuple[int, str]:
 
 def _of_hosts(hosts: dict[str, dict[str, Any]]) -> Any:
     per_host = {host: _of_one_host(list(values.values())) for host, values in sorted(hosts.items())}
-    if len({_identity(value) for value in per_host.values()}) == 1:
+    if len({identity(value) for value in per_host.values()}) == 1:
         return next(iter(per_host.values()))
     return {"per host": per_host}
 
@@ -59,10 +59,13 @@ def _of_one_host(values: Sequence[Any]) -> Any:
     numbers = [v for v in values if isinstance(v, (int, float)) and not isinstance(v, bool)]
     if len(numbers) == len(values):
         return {"min": min(numbers), "max": max(numbers)}
-    listed = sorted(values, key=_identity)[:MOST_VALUES]
+    listed = sorted(values, key=identity)[:MOST_VALUES]
     more = len(values) - len(listed)
     return {"values": listed, **({"and more": more} if more else {})}
 
 
-def _identity(value: Any) -> str:
+def identity(value: Any) -> str:
+    """A text that two values share when, and only when, they are equal."""
+    if type(value) is str:  # by far the most
+        return '"' + value
     return json.dumps(value, sort_keys=True, default=str)

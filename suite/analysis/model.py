@@ -18,14 +18,16 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
 from suite.analysis.bandwidth import busbw_factor
+from suite.analysis.distributions import student_t_quantile
 from suite.analysis.statistics import Interval, hodges_lehmann
 
 Floats = NDArray[np.float64]
 
 MIN_SIZES = 3
+_GRID = 200  # points
+_BEYOND = math.log(1e6)
 MISFIT_LIMIT = 0.25  # above, the line is a poor description of that backend, and the report says so
 
 
@@ -123,7 +125,7 @@ def fit(
     alpha, beta = math.exp(log_alpha), math.exp(-log_inverse)
     line = np.log(alpha + sizes / beta)
     deviations = _standard_errors(sizes, alpha, beta, centre - line, logs - line)
-    quantile = float(special.stdtrit(sizes.size - 2, 0.975))
+    quantile = student_t_quantile(0.975, sizes.size - 2)
     misfit = np.abs(np.expm1(centre - line))
     worst = int(np.argmax(misfit))
     return CollectiveModel(
@@ -151,19 +153,29 @@ def rounds(collective: str, world_size: int) -> int:
 
 
 def _minimise(sizes: Floats, log_seconds: Floats) -> tuple[float, float]:
-    """Least squares of the logarithms in (ln α, ln 1/β), which keeps both positive."""
-    from scipy.optimize import least_squares  # noqa: PLC0415 - only a sweep needs it, and its import is slow
+    """Least squares of the logarithms: (ln α, ln 1/β), of which neither can turn negative.
 
-    def residuals(x: Floats) -> Floats:
-        return np.asarray(np.log(np.exp(x[0]) + np.exp(x[1]) * sizes) - log_seconds)
+    With r = αβ, the size at which both terms are equal, ln t(S) = ln 1/β + ln(r + S): for a given r the best ln 1/β
+    is a mean, and what is left to find is where one number's derivative vanishes. The lowest point of a grid is
+    bracketed and bisected, so a second valley does not mislead it.
+    """
+    points = np.linspace(
+        math.log(sizes.min()) - _BEYOND, math.log(sizes.max()) + _BEYOND, _GRID
+    )  # ln r; outside, one term is below 10⁻⁶ of the other at every size
 
-    def jacobian(x: Floats) -> Floats:
-        return _jacobian(sizes, float(np.exp(x[0])), float(np.exp(-x[1])))
+    def errors(log_r: float) -> Floats:
+        error = log_seconds - np.logaddexp(log_r, np.log(sizes))
+        return np.asarray(error - error.mean())
 
-    largest = int(np.argmax(sizes))
-    start = [float(log_seconds.min()), float(log_seconds[largest] - np.log(sizes[largest]))]
-    result = least_squares(residuals, start, jac=jacobian, method="lm", xtol=1e-12, ftol=1e-12)
-    return float(result.x[0]), float(result.x[1])
+    def rises(log_r: float) -> bool:
+        return float(errors(log_r) @ (np.exp(log_r) / (np.exp(log_r) + sizes))) < 0
+
+    best = int(np.argmin([float(np.sum(errors(point) ** 2)) for point in points]))
+    low, high = float(points[max(best - 1, 0)]), float(points[min(best + 1, _GRID - 1)])
+    while low < (middle := (low + high) / 2) < high:
+        low, high = (low, middle) if rises(middle) else (middle, high)
+    log_inverse = float(np.mean(log_seconds - np.logaddexp(middle, np.log(sizes))))
+    return middle + log_inverse, log_inverse
 
 
 def _jacobian(sizes: Floats, alpha: float, beta: float) -> Floats:

@@ -26,7 +26,8 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special  # not scipy.stats, whose import alone takes most of a second
+
+from suite.analysis.distributions import coin_tail_count, normal_cdf
 
 Floats = NDArray[np.float64]
 
@@ -66,9 +67,7 @@ def binomial_index(n: int, alpha: float = 0.05) -> int | None:
     [x_(l), x_(n+1−l)] of the sorted values then holds the median with probability at least 1 − α.
     """
     _check_alpha(alpha)
-    below = special.bdtr(np.arange(n), n, 0.5)  # P(Bin ≤ 0), P(Bin ≤ 1), ...
-    index = int(np.searchsorted(below, alpha / 2, side="right"))
-    return index if index >= 1 else None
+    return coin_tail_count(n, alpha / 2) or None
 
 
 def median_interval(values: Floats | Sequence[float], alpha: float = 0.05) -> Interval | None:
@@ -115,7 +114,7 @@ def signed_rank_cdf(n: int) -> Floats:
     total = n * (n + 1) // 2
     if n > EXACT_LIMIT:
         scale = np.sqrt(n * (n + 1) * (2 * n + 1) / 24)
-        cdf: Floats = special.ndtr((np.arange(total + 1) + 0.5 - total / 2) / scale)
+        cdf: Floats = normal_cdf((np.arange(total + 1) + 0.5 - total / 2) / scale)
     else:
         chance = np.zeros(total + 1)
         chance[0] = 1.0

@@ -14,8 +14,8 @@ from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy import special
 
+from suite.analysis.distributions import normal_cdf
 from suite.analysis.statistics import Interval
 
 Floats = NDArray[np.float64]
@@ -78,7 +78,7 @@ def mann_whitney_cdf(m: int, n: int) -> Floats:
     """
     if m * n > EXACT_LIMIT:
         scale = np.sqrt(m * n * (m + n + 1) / 12)
-        approximate: Floats = special.ndtr((np.arange(m * n + 1) + 0.5 - m * n / 2) / scale)
+        approximate: Floats = normal_cdf((np.arange(m * n + 1) + 0.5 - m * n / 2) / scale)
         return approximate
     counts = [1] + [0] * (m * n)
     for i in range(1, m + 1):

@@ -22,9 +22,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from scipy import special
 
 from suite.analysis import statistics
+from suite.analysis.distributions import normal_quantile
 from suite.analysis.pairs import ALPHA, EQUIVALENCE_ALPHA, Pair
 
 DELTA = 0.03
@@ -93,20 +93,20 @@ def blocks_needed(pair: Pair, delta: float = DELTA, *, alpha: float = ALPHA) -> 
         return None
     scale = statistics.SEQUENTIAL_LEVEL if pair.sequential else 1.0
     low, high = math.log(pair.interval.low), math.log(pair.interval.high)
-    sigma = (high - low) / 2 * math.sqrt(pair.blocks) / _z(1 - (1 - pair.interval.level) * scale / 2)
+    sigma = (high - low) / 2 * math.sqrt(pair.blocks) / normal_quantile(1 - (1 - pair.interval.level) * scale / 2)
     distance = abs(math.log(pair.ratio))
     room = math.log1p(delta) - distance
     level = alpha * scale / pair.family
     options = []
     if distance > 0:
-        differs = ((_z(1 - level / 2) + _z(POWER)) * sigma / distance) ** 2
+        differs = ((normal_quantile(1 - level / 2) + normal_quantile(POWER)) * sigma / distance) ** 2
         first = pair.blocks
         while statistics.smallest_p(first) >= level:
             first += 1
         options.append(max(differs, first))
     if room > 0:
         equal_level = EQUIVALENCE_ALPHA / 2 * scale
-        options.append(((_z(1 - equal_level) + _z(1 - (1 - POWER) / 2)) * sigma / room) ** 2)
+        options.append(((normal_quantile(1 - equal_level) + normal_quantile(1 - (1 - POWER) / 2)) * sigma / room) ** 2)
     if not options:
         return None
     return max(pair.blocks + 1, math.ceil(min(options)))
@@ -138,7 +138,3 @@ def against(reference: str, pairs: Sequence[Pair]) -> dict[str, Pair]:
     """The pairs that hold ``reference``, by the other arm, each turned so that ``reference`` is ``b``."""
     turned = (pair.reversed() if pair.a == reference else pair for pair in pairs if reference in {pair.a, pair.b})
     return {pair.a: pair for pair in turned}
-
-
-def _z(probability: float) -> float:
-    return float(special.ndtri(probability))

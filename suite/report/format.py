@@ -19,9 +19,11 @@ def clean(text: object) -> str:
 
     Control characters, line breaks and invisible formatting (bidirectional overrides) become U+FFFD.
     """
+    text = str(text)
+    if text.isprintable():  # what Unicode calls printable has none of these, and is nearly everything
+        return text
     return "".join(
-        "\N{REPLACEMENT CHARACTER}" if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") else c
-        for c in str(text)
+        "\N{REPLACEMENT CHARACTER}" if unicodedata.category(c) in ("Cc", "Cf", "Cs", "Zl", "Zp") else c for c in text
     )
 
 

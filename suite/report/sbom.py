@@ -25,7 +25,7 @@ HOST_COMPONENTS = {
     "blas_library": ("blas", "library"),
     "gpu_driver": ("nvidia-driver", "device-driver"),
 }
-CONTROLLER = ("docker", "fabric", "jinja2", "msgspec", "numpy", "rich", "scipy", "tabulate")
+CONTROLLER = ("docker", "fabric", "jinja2", "msgspec", "numpy", "rich", "tabulate")
 
 
 def render(manifest: Manifest, environment: Mapping[str, Any]) -> str:

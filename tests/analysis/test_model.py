@@ -3,6 +3,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from numpy.typing import NDArray
+from scipy.optimize import least_squares
 
 from suite.analysis.model import fit, rounds
 
@@ -116,3 +117,22 @@ def test_one_rank_is_no_basis_and_no_target() -> None:
         alone.at_world_size(4)
     with pytest.raises(ValueError, match="moves nothing"):
         four.at_world_size(1)
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_the_fit_is_the_least_squares_that_scipy_finds(seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    sizes = np.array([1 << k for k in range(10, 26, 3)])
+    true = np.exp(generator.uniform(-11, -6)) + sizes / np.exp(generator.uniform(17, 23))
+    seconds = true * np.exp(generator.normal(0, 0.3, sizes.size))
+
+    def residuals(x: np.ndarray) -> np.ndarray:
+        return np.asarray(np.logaddexp(x[0], x[1] + np.log(sizes)) - np.log(seconds))
+
+    starts = [(float(np.log(seconds.min())), float(np.log(seconds / sizes).min())), (-8.0, -20.0), (-4.0, -26.0)]
+    expected = min((least_squares(residuals, start, xtol=1e-14, ftol=1e-14) for start in starts), key=lambda r: r.cost)
+    model = fit("all_reduce", 4, sizes.tolist(), seconds[None, :])
+    assert model is not None
+    found = residuals(np.array([np.log(model.alpha), -np.log(model.beta)]))
+    assert 0.5 * float(found @ found) <= expected.cost * (1 + 1e-9)
+    assert model.beta == pytest.approx(float(np.exp(-expected.x[1])), rel=1e-4)
