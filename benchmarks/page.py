@@ -15,18 +15,16 @@ import json
 import re
 import sys
 from collections.abc import Callable, Sequence
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
+from benchmarks.catalogue import QUESTIONS
 from benchmarks.common import Limit, bounds, number, verdict
 from suite.paths import project_root
 
 PAGES = ("docs/performance.md", "docs/scaling.md")
 MISSED = "missed"
 _MARK = re.compile(r"(<!-- result: ([a-z_]+) -->\n).*?(<!-- end -->)", re.DOTALL)
-# Scripts whose tables are made from their outcomes as they stand.
-PLAIN = ("link_limit", "campaign_overhead", "deploy", "controller_scale", "launch_scale", "image_fidelity")
 
 
 def render(page: str, results: Path) -> str:
@@ -50,7 +48,7 @@ def section(name: str, path: Path) -> str:
     Raises:
         ValueError: there is no such benchmark.
     """
-    if name not in (*PLAIN, *_ADAPTERS):
+    if name not in QUESTIONS:
         raise ValueError(f"a page names a benchmark that is none: {name!r}")
     if not path.is_file():
         return "Not run yet."
@@ -86,100 +84,23 @@ def limit_table(found: Sequence[Limit]) -> str:
 
 
 def limits_of(document: dict[str, Any]) -> list[Limit]:
-    """The targets of a result, whatever its script calls them."""
-    adapter = _ADAPTERS.get(document["benchmark"])
-    if adapter is not None:
-        return adapter[0](document)
+    """The targets of a result."""
     return [Limit(**limit) for limit in document["limits"]]
 
 
 def table_of(document: dict[str, Any]) -> str:
     """The script's own table of a result."""
-    name = document["benchmark"]
-    adapter = _ADAPTERS.get(name)
-    if adapter is not None:
-        return adapter[1](document)
-    table: Callable[[dict[str, Any]], str] = importlib.import_module(f"benchmarks.{name}").table
+    table: Callable[[dict[str, Any]], str] = importlib.import_module(f"benchmarks.{document['benchmark']}").table
     return table(document["outcomes"])
 
 
 def _when(document: dict[str, Any]) -> str:
-    words = []
-    if "created" in document:
-        words.append(f"Taken {document['created'][:10]}")
-    if document.get("quick"):
-        words.append("with few repetitions (`--quick`)")
-    where = document.get("machine")
-    if where:
-        words.append(
-            f"on {where['cores']} cores, load average {where['load_before'][0]:g} before"
-            f" and {where['load_after'][0]:g} after"
-        )
-    return (" ".join(words) or "A simulation: the machine plays no part") + "."
-
-
-# Scripts with a form of their own
-
-
-def _made(kind: type[Any], value: dict[str, Any]) -> Any:
-    """A flat dataclass from the part of ``value`` that it knows."""
-    return kind(**{field.name: value[field.name] for field in fields(kind) if field.name in value})
-
-
-def _simulation_limits(document: dict[str, Any]) -> list[Limit]:
-    judged = [outcome for outcome in document["outcomes"] if outcome.get("assumed", True)]
-    false = [outcome["false"] for outcome in judged if outcome["false"] is not None]
-    coverage = [outcome["coverage"] for outcome in judged]
-    return [
-        Limit(
-            "false verdicts between identical arms, worst scenario", max(false), None, document["limits"]["false"], "%"
-        ),
-        Limit(
-            "intervals that hold the truth, worst scenario", min(coverage), document["limits"]["coverage"], None, "%"
-        ),
-    ]
-
-
-def _simulation_table(document: dict[str, Any]) -> str:
-    module = importlib.import_module("benchmarks.statistics_simulation")
-    return str(module.table([_made(module.Outcome, outcome) for outcome in document["outcomes"]]))
-
-
-def _verdict_table(document: dict[str, Any]) -> str:
-    module = importlib.import_module("benchmarks.verdict_time")
-    times = [
-        module.VerdictTime(
-            **{
-                **outcome,
-                "standard": _made(module.Verdicts, outcome["standard"]),
-                "fixed": _made(module.Verdicts, outcome["fixed"]),
-            }
-        )
-        for outcome in document["outcomes"]
-    ]
-    noise = document["noise"]
+    where = document["machine"]
+    few = " with few repetitions (`--quick`)" if document["quick"] else ""
     return (
-        f"noise between launches {noise['launch']:.1%}, of steps {noise['step']:.1%};"
-        f" {document['launch_seconds']:g} s a launch\n{module.table(times)}"
+        f"Taken {document['created'][:10]}{few} on {where['cores']} cores, load average"
+        f" {where['load_before'][0]:g} before and {where['load_after'][0]:g} after."
     )
-
-
-def _report_limits(document: dict[str, Any]) -> list[Limit]:
-    return [Limit(**limit) for limit in document["limits"]]
-
-
-def _report_table(document: dict[str, Any]) -> str:
-    module = importlib.import_module("benchmarks.report_scale")
-    sizes = document["outcomes"]["sizes"]
-    costs = {entry["name"]: _made(module.Cost, entry) for entry in sizes}
-    return str(module.table([_made(module.Size, entry) for entry in sizes], costs))
-
-
-_ADAPTERS: dict[str, tuple[Callable[[dict[str, Any]], list[Limit]], Callable[[dict[str, Any]], str]]] = {
-    "statistics_simulation": (_simulation_limits, _simulation_table),
-    "verdict_time": (lambda _document: [], _verdict_table),
-    "report_scale": (_report_limits, _report_table),
-}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

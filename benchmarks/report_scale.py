@@ -21,6 +21,7 @@ import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -176,12 +177,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
         Limit("fab report on a run of the README's size", readme, high=COMMAND_SECONDS, unit="s"),
         Limit("fab --list", listing, high=LIST_SECONDS, unit="s"),
     ]
-    outcomes = {
+    outcomes: dict[str, Any] = {
         "sizes": [asdict(size) | {"samples": size.samples} | asdict(costs[size.name]) for size in sizes],
         "fab_report_seconds": readme,
         "fab_list_seconds": listing,
     }
-    return finish(document("report_scale", options, before, limits, outcomes), table(sizes, costs), options)
+    return finish(document("report_scale", options, before, limits, outcomes), table(outcomes), options)
 
 
 def _command_times(folder: Path, repeats: int) -> tuple[float | None, float | None]:
@@ -191,30 +192,20 @@ def _command_times(folder: Path, repeats: int) -> tuple[float | None, float | No
     return command_seconds(["report"], results, repeats), command_seconds(["--list"], results, repeats)
 
 
-def table(sizes: Sequence[Size], costs: dict[str, Cost]) -> str:
+def table(outcomes: dict[str, Any]) -> str:
     """One line per size."""
     header = (
-        "run",
-        "ranks",
-        "steps",
-        "launches",
-        "records",
-        "load",
-        "summarise",
-        "report",
-        "whole process",
+        *("run", "ranks", "steps", "launches", "records", "load", "summarise", "report", "whole process"),
         "peak memory",
     )
-    rows = []
-    for size in sizes:
-        cost = costs[size.name]
-        rows.append(
-            (
-                size.name, str(size.ranks), f"{size.steps:,}", str(size.launches), f"{cost.record_bytes / 1e6:.0f} MB",
-                f"{cost.load:.2f} s", f"{cost.summarise:.2f} s", f"{cost.report:.2f} s", f"{cost.seconds:.2f} s",
-                f"{cost.peak_bytes / (1 << 20):.0f} MiB",
-            )
-        )  # fmt: skip
+    rows = [
+        (
+            size["name"], str(size["ranks"]), f"{size['steps']:,}", str(size["launches"]),
+            f"{size['record_bytes'] / 1e6:.0f} MB", f"{size['load']:.2f} s", f"{size['summarise']:.2f} s",
+            f"{size['report']:.2f} s", f"{size['seconds']:.2f} s", f"{size['peak_bytes'] / (1 << 20):.0f} MiB",
+        )
+        for size in outcomes["sizes"]
+    ]  # fmt: skip
     return columns(header, rows)
 
 

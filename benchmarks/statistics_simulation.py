@@ -1,6 +1,6 @@
 """Do the verdicts keep their promise? Simulated campaigns in which the truth is known.
 
-    python -m benchmarks.statistics_simulation [--campaigns 10000] [--json PATH]
+    python -m benchmarks.statistics_simulation [--quick] [--json PATH]
 
 Every scenario draws step times with a block effect, a launch effect and autocorrelated steps, lets the
 stopping rule end each campaign between 8 and 30 blocks, and counts:
@@ -17,22 +17,25 @@ skewed and far wider than the other's. The signed-rank centre then is not the ra
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
-import time
+import os
+import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from benchmarks.campaigns import Noise, decide, pooled_rejections, simulate
+from benchmarks.common import Limit, Options, columns, document, finish, parse_options
 from suite.analysis.verdicts import DELTA
 
 CAMPAIGNS = 10_000
+QUICK_CAMPAIGNS = 1000
 CHUNK = 250  # campaigns at a time: about 100 MB of step times
 MAX_FALSE = 0.06
 MIN_COVERAGE = 0.93
+SHARES = ("false", "false_nominal", "false_pooled", "coverage", "equivalent")
 
 
 @dataclass(frozen=True)
@@ -131,44 +134,51 @@ def run(scenario: Scenario, campaigns: int, seed: int) -> Outcome:
     )
 
 
-def table(outcomes: list[Outcome]) -> str:
+def table(outcomes: dict[str, Any]) -> str:
     """One line per scenario."""
-    lines = [f"{'scenario':<28}{'blocks':>7}{'false':>8}{'nominal':>9}{'pooled':>8}{'coverage':>10}{'equal':>8}  kept"]
-    for o in outcomes:
-        shares = "".join(
-            f"{'–' if share is None else f'{share:.1%}':>{width}}"
-            for share, width in ((o.false, 8), (o.false_nominal, 9), (o.false_pooled, 8))
+    rows = [
+        (
+            found["scenario"],
+            f"{found['blocks']:.1f}",
+            *("–" if found[name] is None else f"{found[name]:.1%}" for name in SHARES),
+            ("yes" if found["kept"] else "NO") if found["assumed"] else "not assumed",
         )
-        lines.append(
-            f"{o.scenario:<28}{o.blocks:>7.1f}{shares}{o.coverage:>10.1%}{o.equivalent:>8.1%}"
-            f"  {('yes' if o.kept else 'NO') if o.assumed else 'not assumed'}"
+        for found in outcomes["scenarios"]
+    ]
+    error = 1.96 * math.sqrt(MAX_FALSE * (1 - MAX_FALSE) / outcomes["campaigns"])
+    return "\n".join(
+        (
+            columns(("scenario", "blocks", "false", "nominal", "pooled", "coverage", "equal", "kept"), rows),
+            f"{outcomes['campaigns']} campaigns each, ±{error:.1%} by chance at 6%.",
         )
-    return "\n".join(lines)
+    )
 
 
-def main() -> int:
+def limits_of(outcomes: Sequence[Outcome]) -> list[Limit]:
+    """The two promises, each at the scenario that keeps it worst."""
+    judged = [outcome for outcome in outcomes if outcome.assumed]
+    false = max(outcome.false for outcome in judged if outcome.false is not None)
+    coverage = min(outcome.coverage for outcome in judged)
+    return [
+        Limit("false verdicts between identical arms, worst scenario", false, high=MAX_FALSE, unit="%"),
+        Limit("intervals that hold the truth, worst scenario", coverage, low=MIN_COVERAGE, unit="%"),
+    ]
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
     """Run all scenarios; exit 1 if a requirement is missed by any."""
-    parser = argparse.ArgumentParser(description="Check the verdicts on simulated campaigns of known truth.")
-    parser.add_argument("--campaigns", type=int, default=CAMPAIGNS, help="simulated campaigns per scenario")
-    parser.add_argument("--seed", type=int, default=1, help="seed of the first scenario; others count on")
-    parser.add_argument("--json", type=Path, help="write the outcomes there as JSON")
-    options = parser.parse_args()
-    started = time.perf_counter()
-    outcomes = [run(scenario, options.campaigns, options.seed + i) for i, scenario in enumerate(scenarios())]
-    print(table(outcomes))
-    seconds = time.perf_counter() - started
-    error = 1.96 * math.sqrt(MAX_FALSE * (1 - MAX_FALSE) / options.campaigns)
-    print(f"{options.campaigns} campaigns each, ±{error:.1%} by chance at 6%; {seconds:.0f} s.")
-    if options.json:
-        document = {
-            "benchmark": "statistics_simulation",
-            "seed": options.seed,
-            "limits": {"false": MAX_FALSE, "coverage": MIN_COVERAGE},
-            "outcomes": [{**asdict(outcome), "kept": outcome.kept} for outcome in outcomes],
-        }
-        options.json.write_text(json.dumps(document, indent=1) + "\n")
-    return 0 if all(outcome.kept for outcome in outcomes) else 1
+    options: Options = parse_options(__doc__, arguments)
+    before = os.getloadavg()
+    campaigns = QUICK_CAMPAIGNS if options.quick else CAMPAIGNS
+    found = [run(scenario, campaigns, seed=1 + place) for place, scenario in enumerate(scenarios())]
+    outcomes = {
+        "campaigns": campaigns,
+        "scenarios": [{**asdict(outcome), "kept": outcome.kept} for outcome in found],
+    }
+    return finish(
+        document("statistics_simulation", options, before, limits_of(found), outcomes), table(outcomes), options
+    )
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main())

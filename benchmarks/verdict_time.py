@@ -1,29 +1,47 @@
 """How long does the standard plan take to a verdict, against thirty blocks whatever happens?
 
-    python -m benchmarks.verdict_time --launch-noise 0.02 --step-noise 0.05 --launch-seconds 8 [--json PATH]
+    python -m benchmarks.verdict_time [--quick] [--json PATH]
 
-The noise is an argument, so that a run's own variances can be put in: ``between_launch_cv`` of its rows (the
-part that a block has in common cancels, so that this errs on the slow side) and IQR ÷ 1.35 ÷ median of the
-steps. Two arms whose true ratio is 1.00, 1.02, 1.05, 1.10 or 1.30 are simulated, and each campaign ends by the
-stopping rule. The fixed plan runs 30 blocks and tests once, at the nominal level.
+One real pair, and simulations with its variances. The pair is gloo and mpi in a published standard run (``PAIR``):
+of each of its comparisons, after which block the stopping rule ended it, how long that took, what it said then, and
+how long thirty blocks would have taken at the same pace.
+
+Each comparison's noise is then simulated: sd(ln ratio over the blocks) ÷ √2 per launch, so that what a block has in
+common cancels and what steps add to a launch's median is in it. Two arms whose true ratio is 1.00, 1.02, 1.05, 1.10
+or 1.30 meet; each campaign ends by the stopping rule. The fixed plan runs 30 blocks and tests once, at the nominal
+level.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import math
+import os
+import sys
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from benchmarks.campaigns import SHAPES, Decided, Noise, decide, simulate
+from benchmarks.campaigns import Decided, Noise, decide, simulate
+from benchmarks.common import Limit, Options, columns, document, finish, parse_options
+from suite import codec
+from suite.analysis.pairs import log_ratios
 from suite.analysis.stopping import MAX_BLOCKS
+from suite.campaign_stop import launch_values
+from suite.paths import project_root
+from suite.plan import kind_of
+from suite.records import Manifest
+from suite.report.bundle import unpacked
+from suite.summary import PairResult, Summary
 
+PAIR = Path("results") / "published" / "lab-pair"
 DIFFERENCES = (0.0, 0.02, 0.05, 0.10, 0.30)
 CAMPAIGNS = 4000
+QUICK_CAMPAIGNS = 400
 CHUNK = 250
+WRONG_SIDE = 0.025  # half of the 5% that a verdict may be wrong
 
 
 @dataclass(frozen=True)
@@ -43,9 +61,10 @@ class Verdicts:
 class VerdictTime:
     """Blocks and minutes until the standard plan stops, and what both plans say then.
 
-    ``minutes`` = blocks × arms × seconds per launch. ``blocks_low`` and ``blocks_high`` hold 80% of the campaigns.
+    ``minutes`` = blocks × minutes of a block. ``blocks_low`` and ``blocks_high`` hold 80% of the campaigns.
     """
 
+    comparison: str
     difference: float
     blocks: float
     blocks_low: float
@@ -56,79 +75,144 @@ class VerdictTime:
     fixed: Verdicts
 
 
-def measure(difference: float, noise: Noise, launch_seconds: float, campaigns: int, seed: int) -> VerdictTime:
+@dataclass(frozen=True)
+class Pair:
+    """One comparison of the published run: where it ended and what it said of the slower arm.
+
+    ``noise``: of a launch, on ln(time). ``block_minutes``: of its two launches, on average.
+    """
+
+    comparison: str
+    blocks: int
+    block_minutes: float
+    noise: float
+    ratio: float
+    low: float | None
+    high: float | None
+    verdict: str
+
+
+def pairs_of(bundle: Path) -> list[Pair]:
+    """The comparisons of a published run that had enough blocks for a noise."""
+    summary = codec.read(bundle / "summary.json", Summary)
+    with unpacked(bundle) as run:
+        manifest = codec.read(run.manifest, Manifest)
+        return [
+            _pair(pair, manifest, launch_values(run, manifest, pair.workload, pair.world_size))
+            for pair in summary.pairs
+            if pair.ratio is not None and pair.blocks > 1
+        ]
+
+
+def _pair(pair: PairResult, manifest: Manifest, values: dict[str, dict[int, float]]) -> Pair:
+    first, second = values[pair.a], values[pair.b]
+    shared = sorted(first.keys() & second.keys())
+    ratios = log_ratios([first[j] for j in shared], [second[j] for j in shared])
+    train = (pair.workload, pair.world_size, kind_of(pair.workload))
+    walls = [o.wall_seconds for o in manifest.launches if (o.workload, o.world_size, o.kind) == train]
+    assert pair.ratio is not None
+    low, high = pair.ci or (None, None)
+    turned = pair.ratio < 1
+    return Pair(
+        comparison=f"{pair.workload}, world size {pair.world_size}",
+        blocks=pair.blocks,
+        block_minutes=2 * float(np.mean(walls)) / 60,
+        noise=float(np.std(ratios, ddof=1)) / math.sqrt(2),
+        ratio=1 / pair.ratio if turned else pair.ratio,
+        low=(1 / high if turned else low) if low and high else None,
+        high=(1 / low if turned else high) if low and high else None,
+        verdict={"faster": "slower"}.get(pair.verdict, pair.verdict) if turned else pair.verdict,
+    )
+
+
+def measure(
+    comparison: str, difference: float, noise: Noise, block_minutes: float, campaigns: int, seed: int
+) -> VerdictTime:
     """Simulate two arms whose times differ by ``difference`` (0.02 for 2%)."""
     rng = np.random.default_rng(seed)
     log_means = np.array([math.log1p(difference), 0.0])
     drawn = [simulate(rng, min(CHUNK, campaigns - at), log_means, noise).median for at in range(0, campaigns, CHUNK)]
     values = np.concatenate(drawn)
     standard, fixed = decide(values), decide(values, sequential=False)
-    minutes_per_block = 2 * launch_seconds / 60
     low, high = np.quantile(standard.blocks, (0.1, 0.9)).tolist()
     return VerdictTime(
+        comparison=comparison,
         difference=difference,
         blocks=float(standard.blocks.mean()),
         blocks_low=low,
         blocks_high=high,
-        minutes=float(standard.blocks.mean()) * minutes_per_block,
-        fixed_minutes=MAX_BLOCKS * minutes_per_block,
+        minutes=float(standard.blocks.mean()) * block_minutes,
+        fixed_minutes=MAX_BLOCKS * block_minutes,
         standard=_verdicts(standard),
         fixed=_verdicts(fixed),
     )
 
 
-def table(times: list[VerdictTime]) -> str:
-    """One line per true difference."""
-    lines = [
-        f"{'':>10}  {'standard, 8 to 30 blocks':^58}  {'fixed, 30 blocks':^42}",
-        f"{'difference':>10}  {'blocks (80%)':>16}{'minutes':>9}{'slower':>9}{'faster':>8}{'equal':>8}{'open':>8}"
-        f"    {'minutes':>7}{'slower':>9}{'faster':>8}{'equal':>8}{'open':>8}",
-    ]
-    for t in times:
-        blocks = f"{t.blocks:.1f} [{t.blocks_low:.0f}, {t.blocks_high:.0f}]"
-        lines.append(
-            f"{t.difference:>10.0%}  {blocks:>16}{t.minutes:>9.1f}{_shares(t.standard)}"
-            f"    {t.fixed_minutes:>7.1f}{_shares(t.fixed)}"
+def table(outcomes: dict[str, Any]) -> str:
+    """The real pair, then one line per comparison and true difference."""
+    real = [
+        (
+            pair["comparison"],
+            f"{pair['ratio']:.3f}" + (f" [{pair['low']:.3f}, {pair['high']:.3f}]" if pair["low"] is not None else ""),
+            pair["verdict"],
+            f"{pair['blocks']}",
+            f"{pair['blocks'] * pair['block_minutes']:.1f}",
+            f"{MAX_BLOCKS * pair['block_minutes']:.1f}",
+            f"{pair['noise']:.1%}",
         )
-    return "\n".join(lines)
-
-
-def main() -> int:
-    """Simulate every difference and print the table."""
-    parser = argparse.ArgumentParser(description="Blocks and minutes to a verdict, by simulation.")
-    parser.add_argument("--launch-noise", type=float, default=0.02, help="CV between launches (0.02 for 2%%)")
-    parser.add_argument("--step-noise", type=float, default=0.05, help="CV of steps within a launch")
-    parser.add_argument("--correlation", type=float, default=0.5, help="of a step with the one before")
-    parser.add_argument("--steps", type=int, default=50, help="measured steps per launch")
-    parser.add_argument("--shape", choices=SHAPES, default="normal", help="of launch and step noise")
-    parser.add_argument("--launch-seconds", type=float, default=8.0, help="wall time of one launch, steps included")
-    parser.add_argument("--campaigns", type=int, default=CAMPAIGNS, help="simulated campaigns per difference")
-    parser.add_argument("--seed", type=int, default=1)
-    parser.add_argument("--json", type=Path, help="write the outcomes there as JSON")
-    options = parser.parse_args()
-    noise = Noise(
-        launch=options.launch_noise,
-        step=options.step_noise,
-        correlation=options.correlation,
-        steps=options.steps,
-        shape=options.shape,
-    )
-    times = [
-        measure(difference, noise, options.launch_seconds, options.campaigns, options.seed + i)
-        for i, difference in enumerate(DIFFERENCES)
+        for pair in outcomes["pairs"]
     ]
-    print(table(times))
-    if options.json:
-        document = {
-            "benchmark": "verdict_time",
-            "seed": options.seed,
-            "campaigns": options.campaigns,
-            "launch_seconds": options.launch_seconds,
-            "noise": asdict(noise),
-            "outcomes": [asdict(outcome) for outcome in times],
-        }
-        options.json.write_text(json.dumps(document, indent=1) + "\n")
-    return 0
+    header = ("one real pair", "ratio", "verdict", "blocks", "minutes", "of 30 blocks", "noise of a launch")
+    simulated = [
+        (
+            f"{time['comparison']}, {time['difference']:.0%}",
+            f"{time['blocks']:.1f} [{time['blocks_low']:.0f}, {time['blocks_high']:.0f}]",
+            f"{time['minutes']:.1f}",
+            *_shares(time["standard"]),
+            f"{time['fixed_minutes']:.1f}",
+            *_shares(time["fixed"]),
+        )
+        for time in outcomes["simulated"]
+    ]
+    said = ("slower", "faster", "equal", "open")
+    return "\n".join(
+        (
+            columns(header, real),
+            "",
+            f"{outcomes['campaigns']} simulated campaigns each: standard, 8 to 30 blocks, then 30 blocks, fixed",
+            columns(("true difference", "blocks (80%)", "minutes", *said, "minutes", *said), simulated),
+        )
+    )
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Read the pair, simulate every difference, print the tables."""
+    options: Options = parse_options(__doc__, arguments)
+    before = os.getloadavg()
+    campaigns = QUICK_CAMPAIGNS if options.quick else CAMPAIGNS
+    bundle = project_root() / PAIR
+    pairs = pairs_of(bundle)
+    times = [
+        measure(
+            pair.comparison,
+            difference,
+            Noise(launch=pair.noise, step=0.0, steps=2),  # the steps' part is in the launch's already
+            pair.block_minutes,
+            campaigns,
+            seed=1 + place,
+        )
+        for pair in pairs
+        for place, difference in enumerate(DIFFERENCES)
+    ]
+    wrong = max(time.standard.faster for time in times)
+    limits = [Limit("simulated verdicts on the wrong side, worst case", wrong, high=WRONG_SIDE, unit="%")]
+    outcomes = {
+        "run": PAIR.name,
+        "campaigns": campaigns,
+        "pairs": [asdict(pair) for pair in pairs],
+        "simulated": [asdict(time) for time in times],
+    }
+    return finish(document("verdict_time", options, before, limits, outcomes), table(outcomes), options)
 
 
 def _verdicts(decided: Decided) -> Verdicts:
@@ -142,10 +226,9 @@ def _verdicts(decided: Decided) -> Verdicts:
     )
 
 
-def _shares(verdicts: Verdicts) -> str:
-    shares = (verdicts.faster, verdicts.equivalent, verdicts.unresolved)
-    return f"{verdicts.slower:>9.1%}" + "".join(f"{share:>8.1%}" for share in shares)
+def _shares(verdicts: dict[str, float]) -> tuple[str, ...]:
+    return tuple(f"{verdicts[name]:.1%}" for name in ("slower", "faster", "equivalent", "unresolved"))
 
 
 if __name__ == "__main__":
-    raise SystemExit(main())
+    sys.exit(main())

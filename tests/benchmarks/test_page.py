@@ -64,23 +64,3 @@ def test_what_has_not_run_says_so_and_an_unknown_name_is_refused(tmp_path: Path)
     assert page.section("deploy", tmp_path / "deploy.json") == "Not run yet."
     with pytest.raises(ValueError, match="'nonsense'"):
         page.render("<!-- result: nonsense -->\n<!-- end -->", tmp_path)
-
-
-def test_results_in_forms_of_their_own_are_judged_too(tmp_path: Path) -> None:
-    outcome = {
-        "scenario": "A/A",
-        "campaigns": 10,
-        "blocks": 9.5,
-        "false": 0.07,
-        "false_nominal": 0.1,
-        "false_pooled": 0.4,
-        "coverage": 0.95,
-        "equivalent": 0.5,
-        "assumed": True,
-        "kept": False,
-    }
-    write(tmp_path, "statistics_simulation", limits={"false": 0.06, "coverage": 0.93}, outcomes=[outcome])
-    text = page.section("statistics_simulation", tmp_path / "statistics_simulation.json")
-    assert "7.0% | at most 6.0% | **missed**" in text
-    assert "95.0% | at least 93.0% | met" in text
-    assert "A/A" in text
