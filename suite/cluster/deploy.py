@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import secrets
-import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
@@ -19,14 +18,14 @@ from suite.cluster import images, keys
 from suite.cluster.check import check
 from suite.cluster.containers import DIGEST, container_name, container_options, labels
 from suite.cluster.engine import Engine, engine_errors
-from suite.cluster.fanout import fan_out, results
+from suite.cluster.fanout import Begun, fan_out, results
 from suite.cluster.findings import refuse
 from suite.cluster.images import Image, Progress, Shipped
 from suite.cluster.inventory import Cluster
 from suite.cluster.remote import RemoteHost
 from suite.cluster.transport import local_engine
 from suite.cluster.workers import Worker, list_workers, remove, unreached, wait_for_sshd
-from suite.errors import DeployError, HostError
+from suite.errors import DeployError, HostError, PreflightError
 
 Remotes = Mapping[str, Engine]  # by the hosts' names
 
@@ -124,14 +123,14 @@ def find_deployment(cluster: Cluster, remotes: Remotes) -> Deployment:
     """The deployment that runs on the cluster's hosts now.
 
     Raises:
-        DeployError: there is none, or not on every host, not with one image, or the cluster file has changed since.
+        PreflightError: there is none, or not on every host, not with one image, or the cluster file has changed since.
         HostError: a host did not answer.
     """
     hosts = [remotes[host.name] for host in cluster.hosts]
     found = results(fan_out(hosts, lambda remote: _running(remote, cluster), SURVEY_SECONDS), "the survey")
     problem = _deployment_problem(cluster, found)
     if problem:
-        raise DeployError(problem, fix="run `fab deploy`.")
+        raise PreflightError(problem, fix="run `fab deploy`.")
     first = found[cluster.hosts[0].name].workers[0]
     return Deployment(
         id=first.deployment,
@@ -225,14 +224,11 @@ def _start(cluster: Cluster, remotes: Remotes, image: Image, deployment: str, gp
     made_keys = keys.make_keys([host.name for host in cluster.hosts])
     hosts = [remotes[host.name] for host in cluster.hosts]
 
-    given_up = threading.Event()
-    finished = {host.name: threading.Event() for host in cluster.hosts}
+    making = Begun()
 
     def start(remote: Engine) -> str:
-        try:
+        with making.work(remote.name):
             return make(remote)
-        finally:
-            finished[remote.name].set()
 
     def make(remote: Engine) -> str:
         host = cluster.host(remote.name)
@@ -242,8 +238,7 @@ def _start(cluster: Cluster, remotes: Remotes, image: Image, deployment: str, gp
             "Labels": labels(host, cluster, deployment, image.id, gpu),
         }
         remove(remote, cluster)
-        if given_up.is_set():
-            raise DeployError(f"{remote.name}: given up.")
+        making.go_on(remote.name)
         with engine_errors(remote.name, "creating the container"):
             created = remote.api.create_container_from_config(  # type: ignore[no-untyped-call]
                 body, container_name(cluster)
@@ -257,14 +252,14 @@ def _start(cluster: Cluster, remotes: Remotes, image: Image, deployment: str, gp
         return container
 
     def undo(remote: Engine) -> None:
-        finished[remote.name].wait(UNDO_SECONDS)  # else it might make one after this has looked
+        making.wait(remote.name, UNDO_SECONDS)  # else it might make one after this has looked
         remove(remote, cluster)
 
     try:
         containers = results(fan_out(hosts, start, START_SECONDS), "to start")
         _refuse_gaps(cluster, unreached(cluster, remotes, containers, ring=False))
     except BaseException:
-        given_up.set()
+        making.give_up()
         fan_out(hosts, undo, SURVEY_SECONDS)
         raise
     return containers

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import queue
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Protocol, TypeVar
 
 from suite.errors import HostError, SuiteError
@@ -58,6 +59,49 @@ def fan_out(hosts: Sequence[H], function: Callable[[H], R], timeout: float) -> d
                 host.name, f"had not ended after {timeout:g} s.", fix="see whether it is overloaded or hangs."
             )
     return {host.name: outcome[host.name] for host in hosts}
+
+
+class Begun:
+    """Work of hosts that has to be over before it can be undone; once given up, none begins.
+
+    Ctrl-C may come before ``fan_out`` has started every thread: a host that never began is not waited for.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._given_up = False
+        self._ended: dict[str, threading.Event] = {}
+
+    @contextlib.contextmanager
+    def work(self, name: str) -> Iterator[None]:
+        """One host's work. Raises HostError instead when it has been given up."""
+        with self._lock:
+            self._refuse(name)
+            ended = self._ended[name] = threading.Event()
+        try:
+            yield
+        finally:
+            ended.set()
+
+    def go_on(self, name: str) -> None:
+        """Before a step that leaves something behind. Raises HostError when the work has been given up."""
+        with self._lock:
+            self._refuse(name)
+
+    def _refuse(self, name: str) -> None:
+        if self._given_up:
+            raise HostError(name, "given up.")
+
+    def give_up(self) -> None:
+        """Let nothing begin any more."""
+        with self._lock:
+            self._given_up = True
+
+    def wait(self, name: str, seconds: float) -> None:
+        """Until that host's work is over, if it had begun; at most so long."""
+        ended = self._ended.get(name)
+        if ended is not None:
+            ended.wait(seconds)
 
 
 def results(outcome: dict[str, R | Exception], doing: str) -> dict[str, R]:

@@ -6,6 +6,7 @@ manifest, the classic one the configuration), equal layers and equal configurati
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import json
 import threading
@@ -236,10 +237,20 @@ def _load(remote: Engine, image: Image, tee: Tee) -> int:
         output.close()
     found = on_host(remote, image)
     if found is None:
-        reason = printable(said.strip()[-300:]) or "it said nothing"
+        reason = _complaint(said)
         fix = "free disk space there (`docker system df`)." if "no space" in reason else "run `fab deploy` again."
         raise _Unusable(f"{remote.name}: the image is not there after loading it: {reason}", fix=fix)
     return output.sent
+
+
+def _complaint(said: str) -> str:
+    """What an engine's stream of JSON objects says went wrong; its last words where it is no such stream."""
+    for line in reversed(said.splitlines()):
+        with contextlib.suppress(ValueError):
+            found = json.loads(line)
+            if isinstance(found, dict) and isinstance(found.get("error"), str):
+                return printable(found["error"])
+    return printable(said.strip()[-300:]) or "it said nothing"
 
 
 class _Meter:

@@ -13,13 +13,12 @@ a measurement of a cluster. The hosts share this machine's cores, memory, disk, 
 from __future__ import annotations
 
 import re
-import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from suite.cluster.fanout import fan_out, results
+from suite.cluster.fanout import Begun, fan_out, results
 from suite.cluster.keys import key_pair
 from suite.cluster.lab_engine import ENGINE_SECONDS, FIRST_ADDRESS, LabEngine
 from suite.cluster.lab_faults import KINDS, fault, heal
@@ -165,24 +164,20 @@ def _start(engine: LabEngine, files: LabFiles, hosts: int, progress: Progress) -
     files.write_keys(login, host_keys)
     progress(f"starting {', '.join(h.name for h in lab)} on {subnet}")
     deadline = time.monotonic() + READY_SECONDS
-    abandoned = threading.Event()
-    made = {host.name: threading.Event() for host in lab}
+    making = Begun()
 
     def bring_up(host: LabHost) -> str:
-        try:
-            if not abandoned.is_set():
-                engine.make_host(host, lab, login, host_keys[host.address])
-        finally:
-            made[host.name].set()
+        with making.work(host.name):
+            engine.make_host(host, lab, login, host_keys[host.address])
         return _wait_until_ready(engine, files, host, deadline)
 
     try:
         versions = results(fan_out(lab, bring_up, READY_SECONDS + 30), "starting")
     except BaseException:
         # A host that is just being made would outlive the removal that follows.
-        abandoned.set()
-        for event in made.values():
-            event.wait(ENGINE_SECONDS)
+        making.give_up()
+        for host in lab:
+            making.wait(host.name, ENGINE_SECONDS)
         raise
     files.write_cluster(lab)
     progress(f"every host answers over SSH with Docker {', '.join(sorted(set(versions.values())))}")

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import pytest
 
-from suite.cluster.fanout import fan_out, results
+from suite.cluster.fanout import Begun, fan_out, results
 from suite.errors import HostError
 
 
@@ -65,3 +65,37 @@ def test_all_failures_are_told_the_first_one_first() -> None:
 def test_a_mistake_of_the_program_is_not_hidden_behind_a_hosts_error() -> None:
     with pytest.raises(ZeroDivisionError):
         results({"h1": HostError("h1", "is down."), "h2": ZeroDivisionError()}, "x")
+
+
+def test_only_work_that_had_begun_is_waited_for_before_it_is_undone() -> None:
+    making = Begun()
+    inside, go = threading.Event(), threading.Event()
+
+    def work() -> None:
+        with making.work("h1"):
+            inside.set()
+            go.wait(10)
+
+    thread = threading.Thread(target=work)
+    thread.start()
+    assert inside.wait(10)
+    making.give_up()
+    began = time.monotonic()
+    making.wait("h2", 10)  # never began
+    assert time.monotonic() - began < 1
+    making.wait("h1", 0.2)  # still at work
+    assert time.monotonic() - began >= 0.2
+    go.set()
+    making.wait("h1", 10)
+    thread.join(10)
+    assert time.monotonic() - began < 5
+
+
+def test_nothing_begins_or_goes_on_after_it_was_given_up() -> None:
+    making = Begun()
+    making.go_on("h1")
+    making.give_up()
+    with pytest.raises(HostError, match="h1: given up"):
+        making.go_on("h1")
+    with pytest.raises(HostError, match="h2: given up"), making.work("h2"):
+        pytest.fail("it began")

@@ -21,7 +21,7 @@ from suite.cluster.inventory import Cluster
 from suite.cluster.remote import RemoteHost
 from suite.cluster.stop import stop
 from suite.cluster.transport import local_engine
-from suite.errors import DeployError, HostError, PreflightError, SuiteError
+from suite.errors import HostError, PreflightError, SuiteError
 from suite.paths import project_root
 from tests.lab.conftest import Shell
 from tests.support.suite_image import changed_image, suite_image
@@ -171,7 +171,7 @@ def test_a_restart_ends_everything_and_sshd_answers_again(cluster: Cluster, remo
 def test_a_dead_container_is_noticed_and_replaced(cluster: Cluster, remotes: Remotes) -> None:
     done = deployed(cluster, remotes)
     remotes["h4"].api.kill(done.containers["h4"])
-    with pytest.raises(DeployError, match=r"container on h4 is not running.*fab deploy"):
+    with pytest.raises(PreflightError, match=r"container on h4 is not running.*fab deploy"):
         find_deployment(cluster, remotes)
     again = deployed(cluster, remotes)
     assert not again.kept
@@ -197,7 +197,7 @@ def test_another_image_on_one_host_is_noticed(cluster: Cluster, remotes: Remotes
             body = {"Image": other.image_id, "Labels": facts["Config"]["Labels"], "HostConfig": facts["HostConfig"]}
             made = remotes["h2"].api.create_container_from_config(body, "impostor")  # type: ignore[no-untyped-call]
             remotes["h2"].api.start(made["Id"])
-            with pytest.raises(DeployError, match="on h2 runs another image than the others"):
+            with pytest.raises(PreflightError, match="on h2 runs another image than the others"):
                 find_deployment(cluster, remotes)
         finally:
             stop(alone, {"h2": remotes["h2"]})
@@ -208,7 +208,7 @@ def test_another_image_on_one_host_is_noticed(cluster: Cluster, remotes: Remotes
 def test_a_changed_cluster_file_is_noticed(cluster: Cluster, remotes: Remotes) -> None:
     deployed(cluster, remotes)
     changed = replace(cluster, hosts=tuple(replace(host, shm_bytes=256 << 20) for host in cluster.hosts))
-    with pytest.raises(DeployError, match="cluster file has changed"):
+    with pytest.raises(PreflightError, match="cluster file has changed"):
         find_deployment(changed, remotes)
 
 
@@ -219,7 +219,7 @@ def test_stop_leaves_nothing_and_can_be_repeated(cluster: Cluster, remotes: Remo
         assert remote.api.containers(all=True) == []
         assert not [v for v in remote.api.volumes()["Volumes"] or [] if v["Name"] == volume_name(cluster)]
     assert stop(cluster, remotes) == dict.fromkeys(remotes, False)
-    with pytest.raises(DeployError, match=r"no container of this suite on h1, h2, h3, h4.*fab deploy"):
+    with pytest.raises(PreflightError, match=r"no container of this suite on h1, h2, h3, h4.*fab deploy"):
         find_deployment(cluster, remotes)
 
 
@@ -231,7 +231,6 @@ def test_stop_serves_the_hosts_that_answer(cluster: Cluster, remotes: Remotes, s
     assert [outcome[name] for name in ("h2", "h3", "h4")] == [True, True, True]
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "error", "message"),
     [
@@ -325,7 +324,6 @@ def test_a_compressed_image_arrives_whole(cluster: Cluster, remotes: Remotes) ->
                 remote.api.remove_image(tag, force=True)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("signal_name", ["SIGINT", "SIGTERM"])
 def test_an_interrupted_deploy_leaves_no_container(
     cluster: Cluster, remotes: Remotes, lab_root: Path, signal_name: str

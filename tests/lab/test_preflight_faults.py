@@ -170,7 +170,7 @@ def test_a_container_of_another_image(sound: Project, tmp_path: Path) -> None:
         done = sound.fab("deploy", results=tmp_path, cluster="other")
         assert done.code == 0, done
         done = sound.fab("run", "--backend", "gloo", results=tmp_path)
-        refused(done, "wrong image", "h4", "runs another image than the others", code=1)
+        refused(done, "wrong image", "h4", "runs another image than the others")
         assert not (tmp_path / "runs").exists()
         done = sound.fab("deploy", results=tmp_path)
         assert done.code == 0, done
