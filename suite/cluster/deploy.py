@@ -104,12 +104,15 @@ def deploy(
         kept = None if force else _kept(cluster, remotes, image, gpu, survey)
         if kept is not None:
             return replace(kept, seconds=time.monotonic() - start)
-        if preflight is not None:
-            preflight()
-        else:
-            refuse(check(cluster, image_tag, remotes=remotes, level="deploy"))
         lacking = [remote for remote in hosts if survey[remote.name].image is None]
-        shipped = images.ship(local, image, lacking, progress, SHIP_SECONDS, compress=compress) if lacking else {}
+        with images.saving(local, image) if lacking else contextlib.nullcontext() as archive:
+            if preflight is not None:
+                preflight()
+            else:
+                refuse(check(cluster, image_tag, remotes=remotes, level="deploy"))
+            shipped = {}
+            if archive is not None:
+                shipped = images.ship(archive, image, lacking, progress, SHIP_SECONDS, compress=compress)
     progress(f"starting one container on each of {len(hosts)} hosts")
     deployment = secrets.token_hex(6)
     containers = _start(cluster, remotes, image, deployment, gpu)

@@ -17,10 +17,12 @@ from urllib.parse import quote
 
 import docker
 import docker.errors
+import requests
 
 from suite.cluster.containers import VARIANT
 from suite.cluster.engine import Engine, engine_errors
 from suite.cluster.fanout import fan_out
+from suite.cluster.image_save import Saving
 from suite.cluster.image_stream import Tee, compressed, droppable, thin
 from suite.cluster.transport import raise_for_status, url
 from suite.console import printable
@@ -138,8 +140,18 @@ def shared_layers(remote: Engine, image: Image) -> tuple[int, int]:
     return best, size
 
 
+def saving(local: docker.APIClient, image: Image) -> Saving:
+    """Begin to save an image of this machine."""
+
+    def ask() -> requests.Response:
+        address = url(local, f"/images/{quote(image.tag, safe='')}/get")
+        return local.get(address, stream=True, timeout=(10, SAVE_SECONDS))
+
+    return Saving(ask)
+
+
 def ship(
-    local: docker.APIClient,
+    archive: Saving,
     image: Image,
     remotes: Sequence[Engine],
     progress: Progress,
@@ -149,7 +161,7 @@ def ship(
 ) -> dict[str, Shipped]:
     """Bring an image to hosts that lack it, in parallel, without the layers that they have.
 
-    Hosts that have the same layers are fed from one ``save`` of the local engine, no faster than the slowest of
+    Hosts that have the same layers are fed from one ``archive`` of the local engine, no faster than the slowest of
     them reads. Never more than some megabytes are held. ``compress`` halves what is sent, or better, and costs
     the time of one gzip here and one gunzip there: it pays where the link carries less than some 50 MB/s a host.
 
@@ -165,11 +177,11 @@ def ship(
             groups.setdefault(answer[0], []).append(remote)
     shipped: dict[str, Shipped] = {}
     for shared, members in groups.items():
-        outcome = _ship_group(local, image, members, shared, progress, timeout, compress)
+        outcome = _ship_group(archive, image, members, shared, progress, timeout, compress)
         again = [remote for remote in members if shared and isinstance(outcome[remote.name], _Unusable)]
         if again:  # an image store that wants every layer in the archive
             progress(f"{', '.join(r.name for r in again)}: wants the whole archive")
-            outcome |= _ship_group(local, image, again, 0, progress, timeout, compress)
+            outcome |= _ship_group(archive, image, again, 0, progress, timeout, compress)
         for name, result in outcome.items():
             if isinstance(result, Exception):
                 failed.append(result)
@@ -185,7 +197,7 @@ class _Unusable(DeployError):
 
 
 def _ship_group(
-    local: docker.APIClient,
+    archive: Saving,
     image: Image,
     remotes: Sequence[Engine],
     shared: int,
@@ -196,10 +208,7 @@ def _ship_group(
     names = ", ".join(remote.name for remote in remotes)
     left_out = f", without {shared} of {len(image.layers)} layers that are there" if shared else ""
     progress(f"{names}: sending {image.tag}{left_out}")
-    response = local.get(
-        url(local, f"/images/{quote(image.tag, safe='')}/get"), stream=True, timeout=(10, SAVE_SECONDS)
-    )
-    with response:
+    with archive.take() as response:
         raise_for_status(response)
         source = thin(response.iter_content(CHUNK), droppable(image.layers[:shared]))
         if compress:
