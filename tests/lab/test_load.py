@@ -18,8 +18,7 @@ from suite.cluster import lab
 from suite.paths import RunPaths
 from tests.lab.fault_support import DEADLINE, NAMES, PATIENCE, SLACK, Fab, Project, ending, manifest
 
-# In the slow suite until all of it has been seen to pass in one sitting.
-pytestmark = [pytest.mark.slow, pytest.mark.containers]
+pytestmark = pytest.mark.containers
 DRIVER = Path(__file__).with_name("load_driver.py")
 SEED = int(os.environ.get("SUITE_LOAD_SEED", "1"))
 # What a run may meet. "inject" kinds are the worker's own; the others strike a host or the controller in a launch.
