@@ -57,7 +57,7 @@ HOST = HostSlots("local", "127.0.0.1", RANKS, "lo")
 
 @dataclass(frozen=True)
 class StepRatio:
-    """The suite's median ÷ the bare loop's, with the exact interval of the rounds' own ratios."""
+    """The suite's time ÷ the bare loop's: the median of the rounds' own ratios, with its exact interval."""
 
     backend: str
     what: str
