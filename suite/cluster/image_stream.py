@@ -105,11 +105,20 @@ def _extended_name(entry: tarfile.TarInfo, body: bytes) -> str:
     return ""
 
 
-def compressed(chunks: Iterable[bytes]) -> Iterator[bytes]:
-    """The same stream through gzip at its quickest level; engines recognise it when they load it."""
+def compressed(chunks: Iterable[bytes], head: int | None = None) -> Iterator[bytes]:
+    """The same stream as gzip, at its quickest level; engines recognise it when they load it.
+
+    What comes after the first ``head`` bytes (None: nothing does) is put in as it is, which costs next to no time.
+    """
     packer = zlib.compressobj(1, wbits=_GZIP)
+    seen = 0
     for chunk in chunks:
         packed = packer.compress(chunk)
+        seen += len(chunk)
+        if head is not None and seen >= head:
+            packed += packer.flush()
+            packer = zlib.compressobj(0, wbits=_GZIP)  # gzip files may have several members
+            head = None
         if packed:
             yield packed
     yield packer.flush()

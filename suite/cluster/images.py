@@ -30,6 +30,7 @@ from suite.errors import DeployError, HostError
 
 Progress = Callable[[str], None]
 CHUNK = 1 << 20
+COMPRESSED_HEAD = 16 << 20
 SAVE_SECONDS = 300
 SEND_SECONDS = 60
 LOAD_SECONDS = 900
@@ -213,6 +214,8 @@ def _ship_group(
         source = thin(response.iter_content(CHUNK), droppable(image.layers[:shared]))
         if compress:
             source = compressed(source)
+        elif shared:  # mostly the suite's own code, a few times smaller for some milliseconds
+            source = compressed(source, COMPRESSED_HEAD)
         tee = Tee([remote.name for remote in remotes])
         meter = _Meter(names, progress)
         pump = threading.Thread(target=tee.pump, args=(source, meter.add), name="save", daemon=True)

@@ -117,6 +117,15 @@ def test_a_compressed_stream_is_gzip_of_the_same_bytes() -> None:
     assert len(packed) < len(whole) / 10
 
 
+@pytest.mark.parametrize("head", [1, 5000, 100_000, 10**9])
+def test_only_the_head_of_a_stream_may_be_compressed(head: int) -> None:
+    whole = tar({f"f{n}": b"abc" * 20_000 for n in range(10)})
+    packed = b"".join(compressed(pieces(whole, 4096), head))
+    assert gzip.decompress(packed) == whole
+    kept = max(0, len(whole) - head - 4096)
+    assert kept <= len(packed) < kept + len(whole) // 20 + 10_000
+
+
 def test_everyone_gets_every_chunk_and_the_end() -> None:
     tee = Tee(["a", "b"])
     counted: list[int] = []
