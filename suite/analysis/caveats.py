@@ -10,7 +10,7 @@ from suite.analysis.bandwidth import LINK_FRACTION_LIMIT
 from suite.analysis.load import RunData
 from suite.analysis.rows import LaunchMeasures
 from suite.analysis.steps import SUM_CHECK_LIMIT
-from suite.records import LaunchOutcome, RankRecord, Settings
+from suite.records import DdpOptions, LaunchOutcome, RankRecord, Settings
 from suite.summary import LinkResult, Row
 
 OUTLIER_SHARE = 0.05  # of all steps; normal data have 0.7%, times have a long tail
@@ -47,6 +47,16 @@ def measure_warnings(measures: Sequence[LaunchMeasures]) -> list[str]:
             " outliers. They are kept. Look for other work on the hosts or on the network."
         )
     return found
+
+
+def buffer_warning(ddp: DdpOptions, measures: Sequence[LaunchMeasures]) -> list[str]:
+    """DDP broadcasts a model's buffers before a synchronised step, and not under ``no_sync``."""
+    if not ddp.broadcast_buffers or all(m.nosync is None for m in measures):
+        return []
+    return [
+        "broadcast_buffers is on: steps under no_sync broadcast no buffers, so exposed communication holds that"
+        " broadcast beside the all-reduce. Leave it off to see the all-reduce alone."
+    ]
 
 
 def _settled(measure: LaunchMeasures) -> bool:

@@ -101,7 +101,7 @@ def _trained(record: RankRecord) -> dict[str, Any]:
 
 
 def differences(left: Facts, right: Facts, exempt: Iterable[str] = ()) -> Differences:
-    """Compare two sides fact by fact.
+    """Compare two sides fact by fact. What must be equal must not have changed within a side either.
 
     Args:
         exempt: facts that may differ because they are the question.
@@ -126,7 +126,10 @@ def _first_difference(
     key: str, a: Mapping[Place, tuple[Any, ...]], b: Mapping[Place, tuple[Any, ...]]
 ) -> Difference | None:
     for place in sorted(set(a) & set(b)):
-        if not _equal(key, a[place], b[place]):
+        # Launches of one side that differ among themselves were not measured under one condition: no value of theirs
+        # can be equal to another side's, whatever it is.
+        mixed = POLICY.get(key) == "refuse" and len(a[place]) > 1
+        if mixed or not _equal(key, a[place], b[place]):
             return Difference(key, _shown(a[place]), _shown(b[place]), f"{place[0]}, rank {place[1]}")
     if a and b and not set(a) & set(b):  # not one rank on the same host: all hosts are others
         left, right = (tuple(value for values in side.values() for value in values) for side in (a, b))

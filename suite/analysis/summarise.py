@@ -136,6 +136,7 @@ def compare_arms(
                 *warnings,
                 *caveats.failure_warning(outcomes, len(measures[arm])),
                 *caveats.measure_warnings(measures[arm]),
+                *caveats.buffer_warning(arm_of(data.plan, arm).ddp, measures[arm]),
                 *refused.get(arm, []),
             ],
         )

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import math
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -349,3 +351,36 @@ def test_ranks_of_one_host_have_no_link_to_be_measured_against(tmp_path: Path) -
     found = summarise(write_run(tmp_path, Truth(arms=TWO_ARMS), change=on_one_host))
     assert found.links == ()
     assert all(row.link_fraction is None for row in found.rows)
+
+
+@pytest.mark.parametrize(
+    "version",
+    [
+        lambda record: "2.6.0" if record.block < 4 else "2.7.0",  # changed between two sittings of one run
+        lambda record: ("2.6.0", "2.7.0")[(record.block + (record.arm == "mpi")) % 2],  # never equal in a block
+    ],
+)
+def test_launches_that_were_not_measured_under_one_condition_are_not_ranked(
+    tmp_path: Path, version: Callable[[RankRecord], str]
+) -> None:
+    def change(record: RankRecord) -> RankRecord:
+        return dataclasses.replace(record, environment={**record.environment, "torch_version": version(record)})
+
+    summary = summarise(write_run(tmp_path, Truth(TWO_ARMS), change=change))
+    assert [(p.a, p.b, p.verdict, p.ratio) for p in summary.pairs] == [("gloo", "mpi", "not comparable", None)]
+    row = next(row for row in summary.rows if row.arm == "mpi")
+    assert row.ratio_to_fastest is None
+    assert 'torch_version ("2.6.0" or "2.7.0" against "2.6.0" or "2.7.0" on h1, rank 0)' in row.warnings[-1]
+
+
+def test_buffers_that_are_broadcast_are_said_beside_exposed_communication(tmp_path: Path) -> None:
+    run = write_run(tmp_path, Truth(TWO_ARMS))
+    assert not any("broadcast_buffers" in text for row in summarise(run).rows for text in row.warnings)
+    plan = json.loads(run.plan.read_bytes())
+    plan["arms"][1]["ddp"]["broadcast_buffers"] = True
+    run.plan.write_text(json.dumps(plan))
+    said = {
+        row.arm: [text for text in row.warnings if text.startswith("broadcast_buffers is on")]
+        for row in summarise(run).rows
+    }
+    assert [(arm, len(texts)) for arm, texts in said.items()] == [("gloo", 0), ("mpi", 1)]
