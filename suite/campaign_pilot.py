@@ -51,8 +51,9 @@ def decide_settings(
             wanted.append(steps_per_launch(variance_components(series), max(overhead, 1e-3), mean_step))
     steps = plan.protocol.steps or max(wanted, default=MIN_STEPS)
     reason = "fixed by the plan" if plan.protocol.steps else "steps from the pilots' variances"
-    if step_seconds and steps * step_seconds > LONGEST_MEASUREMENT_SECONDS:
-        steps = max(MIN_STEPS, int(LONGEST_MEASUREMENT_SECONDS / step_seconds))
+    affordable = max(MIN_STEPS, int(LONGEST_MEASUREMENT_SECONDS / step_seconds)) if step_seconds else steps
+    if steps > affordable:
+        steps = affordable
         reason += f", cut to {LONGEST_MEASUREMENT_SECONDS:g} s"
     if not warmups:
         return Settings(workload, world, MIN_WARMUP, steps, {}, "no pilot succeeded")

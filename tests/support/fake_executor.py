@@ -39,6 +39,7 @@ class FakeExecutor:
     specs: list[LaunchSpec] = field(default_factory=list)
     hosts: tuple[str, ...] = ("h1", "h2")
     code: str = ""
+    launch_seconds: float = 2.0
 
     def probe(self, _device: str) -> tuple[HostProbe, ...]:
         return tuple(HostProbe(host, dict(self.backends), cores=2, code=self.code) for host in self.hosts)
@@ -58,7 +59,7 @@ class FakeExecutor:
             (folder / rank_file(rank)).write_text(to_json(self._record(spec, rank, host, failure)))
         code = 1 if cause else 0
         results = [LauncherResult(host.name, code) for host in spec.hosts]
-        return judge(spec, folder, results, wall_seconds=2.0, started_at=0.0, commands={})
+        return judge(spec, folder, results, wall_seconds=self.launch_seconds, started_at=0.0, commands={})
 
     def _record(self, spec: LaunchSpec, rank: int, host: str, failure: Failure | None) -> RankRecord:
         noise = random.Random(f"{spec.seed}/{spec.arm.name}/{spec.index}")
