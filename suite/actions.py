@@ -6,13 +6,14 @@ Every function returns the exit code; errors are raised as SuiteErrors.
 from __future__ import annotations
 
 import datetime
+import shutil
 from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Any
 
 import suite
 from suite import codec, console, paths
-from suite.errors import EXIT_FAILED, EXIT_OK, Interrupted, LaunchError, UsageError
+from suite.errors import EXIT_FAILED, EXIT_OK, Interrupted, LaunchError, SuiteError, UsageError
 from suite.options import RunOptions, make_plan, name_run, seconds, whole
 from suite.paths import RunPaths, bundle_folder, find_run
 from suite.plan import Plan
@@ -37,6 +38,8 @@ def local(options: RunOptions, resume: str) -> int:
     from suite.cluster.local import HOST, LocalExecutor, local_host
 
     worlds = [whole("--world", word, 1, 4096) for word in options.world.split(",") if word.strip()]
+    if resume:  # the stored plan says how many ranks; an option cannot
+        worlds = list(codec.read(find_run(resume).plan, Plan).worlds)
     hosts = (local_host(max(worlds, default=2)),)
     executor = LocalExecutor()
     try:
@@ -97,12 +100,22 @@ def _plan_and_run(
                 f" this is {cluster} ({', '.join(now)}).",
                 fix="resume it on the same cluster.",
             )
+        unused = [name for name in _chosen(options) if not (cluster == "local" and name == "world")]
+        if unused:
+            console.say(f"The run's own plan counts; not used: {', '.join('--' + name for name in unused)}.")
         if options.budget:  # how long a run may take is no part of what it measures: a new sitting may have more
             plan = replace(plan, budget_seconds=seconds("--budget", options.budget))
         return replace(plan, hosts=tuple(hosts)), run
     plan = make_plan(options, cluster=cluster, hosts=hosts, distinct_hosts=distinct_hosts)
     plan = name_run(plan, datetime.datetime.now(datetime.timezone.utc))
     return plan, RunPaths(paths.runs_root() / plan.run)
+
+
+def _chosen(options: RunOptions) -> list[str]:
+    """The options that were given something else than their default, but for ``--budget``, by their names."""
+    usual = RunOptions()
+    changed = [f.name for f in fields(RunOptions) if (getattr(options, f.name) or "") != (getattr(usual, f.name) or "")]
+    return [name.replace("_", "-") for name in changed if name != "budget"]
 
 
 def _campaign(plan: Plan, run: RunPaths, executor: Any, *, image_id: str) -> Summary:
@@ -113,11 +126,14 @@ def _campaign(plan: Plan, run: RunPaths, executor: Any, *, image_id: str) -> Sum
     from suite.report import write_all
 
     announcer = Announcer(console.say)
+    fresh = False
     with locked(run):
         if run.manifest.exists():
             manifest = codec.read(run.manifest, Manifest)
         else:
-            paths.write_new(run.plan, codec.encode(plan, indent=1))
+            fresh = not run.plan.exists()  # else its controller was killed before the first line of the ledger
+            if fresh:
+                paths.write_new(run.plan, codec.encode(plan, indent=1))
             revision, dirty = commit()
             manifest = Manifest(
                 run=plan.run,
@@ -138,8 +154,11 @@ def _campaign(plan: Plan, run: RunPaths, executor: Any, *, image_id: str) -> Sum
         console.say(f"Run {run.run}: plan {plan.name}, seed {plan.seed}.")
         try:
             Campaign(plan, executor, run, manifest, announcer).execute()
-        except (Interrupted, LaunchError):
-            write_all(run)  # what there is so far
+        except SuiteError as error:
+            if fresh and not run.manifest.exists():  # refused before anything was measured: nothing is left behind
+                shutil.rmtree(run.root, ignore_errors=True)
+            elif isinstance(error, (Interrupted, LaunchError)) and run.manifest.exists():
+                write_all(run)  # what there is so far
             raise
         return write_all(run)
 
