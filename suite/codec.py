@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import stat
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -60,13 +61,28 @@ def _check_version(data: bytes, source: object, version: int) -> None:
 
 def read(path: Path, kind: type[T], *, version: int | None = FORMAT_VERSION) -> T:
     """Read and decode one file. Raises RecordError, naming the file, whatever is wrong with it."""
+    return decode(read_plain(path), kind, path, version=version)
+
+
+def read_plain(path: Path, source: object = None) -> bytes:
+    """The bytes of a plain file; what would block or never end (a pipe, a device) is not opened.
+
+    Args:
+        source: the file's name, for messages; default: its path.
+
+    Raises:
+        RecordError: there is none, it is something else, it is too large, or it cannot be read.
+    """
+    name = path if source is None else source
     try:
-        if path.stat().st_size > MAX_RECORD_BYTES:
-            raise RecordError(path, f"is larger than {MAX_RECORD_BYTES} bytes.")
-        data = path.read_bytes()
+        found = path.stat()
+        if not stat.S_ISREG(found.st_mode):
+            raise RecordError(name, "is no plain file.")
+        if found.st_size > MAX_RECORD_BYTES:
+            raise RecordError(name, f"is larger than {MAX_RECORD_BYTES} bytes.")
+        return path.read_bytes()
     except OSError as error:
-        raise RecordError(path, f"cannot be read: {error.strerror or error}.") from None
-    return decode(data, kind, path, version=version)
+        raise RecordError(name, f"cannot be read: {error.strerror or error}.") from None
 
 
 def encode(value: Any, *, indent: int | None = None) -> bytes:

@@ -142,7 +142,7 @@ def published_root() -> Path:
 def bundle_folder(text: str) -> Path:
     """The bundle that a user names: by its folder, or by its name in results/published."""
     named = published_root() / text
-    return named if not Path(text).exists() and is_safe_name(text) and named.is_dir() else Path(text)
+    return named if is_safe_name(text) and not Path(text).exists() and named.is_dir() else Path(text)
 
 
 def find_run(name: str | None) -> RunPaths:
@@ -151,9 +151,10 @@ def find_run(name: str | None) -> RunPaths:
     Raises:
         UsageError: there is none; lists the newest ones that exist.
     """
-    if name and (os.sep in name or Path(name).is_dir()):
+    # os.path's tests: False, not an error, for a text that cannot be a path at all.
+    if name and (os.sep in name or os.path.isdir(name)):  # noqa: PTH112
         root = Path(name).resolve()
-        if (root / "plan.json").is_file():
+        if os.path.isfile(root / "plan.json"):  # noqa: PTH113
             return RunPaths(root)
         raise UsageError(f"{name}: no run there (no plan.json).", fix="name a folder of results/runs.")
     runs = sorted(p for p in runs_root().glob("*") if (p / "plan.json").is_file())

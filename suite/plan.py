@@ -10,6 +10,7 @@ from __future__ import annotations
 import itertools
 import math
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -21,6 +22,7 @@ COLLECTIVES = "collectives"
 KNOWN_WORKLOADS = ("linear", "resnet50", "transformer", "transformer-tiny", COLLECTIVES)
 SINGLE_ARM = "single"
 AA_ARM = "aa"
+_VARIABLE = re.compile(r"(?=.{1,100}$)[A-Z][A-Z0-9]*(_[A-Za-z0-9_]*)?")  # Open MPI's own are like OMPI_MCA_pml
 
 
 @dataclass(frozen=True)
@@ -91,6 +93,20 @@ class Plan:
                 raise ValueError(f"{name} is empty")
         if min(self.worlds) < 1 or not 1 <= self.protocol.min_blocks <= self.protocol.max_blocks:
             raise ValueError("a world size or a number of blocks is impossible")
+        if self.seed < 0 or not self.delta > 0:
+            raise ValueError("the seed is below zero, or delta is not above it")
+        self._refuse_unsafe_names()
+
+    def _refuse_unsafe_names(self) -> None:
+        """What becomes part of a file's name must not lead elsewhere: a plan may come from somebody else's bundle."""
+        arms = [arm.name for arm in self.arms]
+        names = [self.name, *filter(None, [self.run]), *arms, *(host.name for host in self.hosts)]
+        names += [workload.replace(":", ".") for workload in self.workloads]
+        for name in names:
+            if not is_safe_name(name):
+                raise ValueError(f"{name[:100]!r} cannot be part of a file's name")
+        if len(set(arms)) < len(arms):
+            raise ValueError("two arms have one name")
 
 
 @dataclass(frozen=True)
@@ -148,7 +164,12 @@ def _parse_arm(text: str, ddp: DdpOptions) -> Arm:
         key, separator, value = setting.partition("=")
         if not separator or not key:
             raise UsageError(f"--arm {name}: {setting!r} is not KEY=VALUE.")
-        if key.isupper():
+        if key[0].isupper() and not key[1:2].islower():
+            if not _VARIABLE.fullmatch(key) or not value.isprintable():
+                raise UsageError(
+                    f"--arm {name}: {setting!r} sets no variable.",
+                    fix="write NAME=TEXT, e.g. NCCL_ALGO=Ring or OMPI_MCA_pml=ob1, with printable characters.",
+                )
             environment[key] = value
         else:
             ddp = override_ddp(ddp, key, value, f"--arm {name}")

@@ -106,6 +106,10 @@ def test_an_arm_is_a_backend_with_overrides() -> None:
     assert arms[0].environment == {"GLOO_X": "1"}
 
 
+def test_an_arm_can_set_the_variables_of_open_mpi() -> None:
+    assert parse_arms([], ["ob1=mpi,OMPI_MCA_pml=ob1"], DdpOptions())[0].environment == {"OMPI_MCA_pml": "ob1"}
+
+
 @pytest.mark.parametrize(
     ("backends", "arms", "message"),
     [
@@ -117,6 +121,10 @@ def test_an_arm_is_a_backend_with_overrides() -> None:
         ([], ["x=gloo,bucket_mb=-1"], "not a size"),
         ([], ["x=gloo,speed=9"], "no option 'speed'"),
         ([], ["x=gloo,static_graph=maybe"], "neither true nor false"),
+        ([], ["x=gloo,Bucket_mb=5"], "no option 'Bucket_mb'"),
+        ([], ["x=gloo,X Y=1"], "sets no variable"),
+        ([], ["x=gloo,X=a\nb"], "sets no variable"),
+        ([], ["x=gloo,X=\udcff"], "sets no variable"),
         ([], [], "nothing to compare"),
     ],
 )

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import itertools
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 
@@ -25,6 +26,7 @@ Nanoseconds = NDArray[np.int64]
 
 LONGEST_STEP_NS = 6 * 3600 * 10**9  # longer is a damaged record, or a job that this suite was not made for
 CLOCK_SLACK = 1.05  # summed samples may exceed the controller's wall time by this before they are absurd
+MOST_MISSING = 8  # ranks without a record that are named
 PHASES = ("forward_ns", "backward_ns", "optimizer_ns")
 
 
@@ -119,16 +121,18 @@ def load_launch(run: RunPaths, outcome: LaunchOutcome, manifest: Manifest) -> La
             loaded[rank] = (_without_samples(record), arrays)
     sound = not problems
     if outcome.status == "ok":
-        missing = [rank for rank in range(outcome.world_size) if rank not in found]
+        # No more than are named: a damaged ledger may speak of any number of ranks.
+        lacking = (rank for rank in range(outcome.world_size) if rank not in found)
+        missing = list(itertools.islice(lacking, MOST_MISSING + 1))
         if missing:
-            ranks = ", ".join(map(str, missing[:8])) + (", ..." if len(missing) > 8 else "")
+            ranks = ", ".join(map(str, missing[:MOST_MISSING])) + (", ..." if len(missing) > MOST_MISSING else "")
             problems.append(
                 f"launches/{outcome.launch}: no record of rank {ranks} (world size {outcome.world_size})."
                 " Fix: fetch it again with `fab collect`."
             )
             sound = False
     launch = LaunchData(outcome, tuple(record for _, (record, _) in sorted(loaded.items())), problems=tuple(problems))
-    if not sound or outcome.status != "ok" or len(loaded) != outcome.world_size:
+    if not sound or not loaded or outcome.status != "ok" or len(loaded) != outcome.world_size:
         return launch
     return _joined(launch, [arrays for _, (_, arrays) in sorted(loaded.items())])
 
@@ -148,12 +152,7 @@ def read_record(run: RunPaths, outcome: LaunchOutcome, rank: int, run_id: str) -
     """
     name = f"launches/{outcome.launch}/{rank_file(rank)}"
     path = run.rank(outcome.launch, rank)
-    try:
-        if path.stat().st_size > codec.MAX_RECORD_BYTES:
-            raise RecordError(name, f"is larger than {codec.MAX_RECORD_BYTES} bytes.")
-        data = path.read_bytes()
-    except OSError as error:
-        raise RecordError(name, f"cannot be read: {error.strerror or error}.") from None
+    data = codec.read_plain(path, name)
     expected = outcome.digests.get(path.name)
     if expected is not None and hashlib.sha256(data).hexdigest() != expected:
         raise RecordError(name, "is not the file that was collected: its SHA-256 differs from the ledger's.")

@@ -53,10 +53,7 @@ def unpacked(bundle: Path) -> Iterator[RunPaths]:
         run = RunPaths(Path(folder) / "run")
         run.root.mkdir()
         for name in ("plan.json", "manifest.json"):
-            try:
-                (run.root / name).write_bytes((bundle / name).read_bytes())
-            except OSError as error:
-                raise RecordError(bundle / name, f"cannot be read: {error.strerror or error}.") from None
+            (run.root / name).write_bytes(codec.read_plain(bundle / name))
         unpack_records(bundle / RECORDS, run)
         yield run
 
@@ -97,6 +94,12 @@ def load_plan_of_bundle(bundle: Path) -> Plan:
     return codec.read(bundle / "plan.json", Plan)
 
 
+def odd_entries(bundle: Path) -> list[str]:
+    """What a bundle holds that is neither a plain file nor a folder: links, pipes, devices, by path below it."""
+    entries = (p for p in bundle.rglob("*") if p.is_symlink() or not (p.is_file() or p.is_dir()))
+    return sorted(path.relative_to(bundle).as_posix() for path in entries)
+
+
 def checksums(bundle: Path) -> dict[str, str]:
     """File → SHA-256 of every file of a bundle but SHA256SUMS itself, by path below the bundle."""
     found = {}
@@ -129,8 +132,8 @@ def read_sums(bundle: Path) -> dict[str, str]:
     """
     path = bundle / SUMS
     try:
-        lines = path.read_text(encoding="ascii").splitlines()
-    except (OSError, UnicodeDecodeError):
+        lines = codec.read_plain(path).decode("ascii").splitlines()
+    except UnicodeDecodeError:
         raise RecordError(path, "cannot be read: this is no published bundle.") from None
     found = {}
     for number, line in enumerate(lines, 1):

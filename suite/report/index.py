@@ -6,6 +6,7 @@ from pathlib import Path
 
 from suite import codec, paths
 from suite.errors import RecordError
+from suite.paths import is_safe_name
 from suite.report import view
 from suite.report.markdown import escape
 from suite.summary import SUMMARY_FORMAT, Summary
@@ -20,7 +21,8 @@ numbers from its raw records, offline; `fab reproduce results/published/NAME` ru
 def render_index(published: Path) -> str:
     """The page. A bundle whose summary cannot be read has a line that says so."""
     rows: list[tuple[str, ...]] = []
-    for folder in sorted(p for p in published.glob("*") if (p / "summary.json").is_file()):
+    named = (p for p in published.glob("*") if is_safe_name(p.name))  # what publish made; the name goes into a link
+    for folder in sorted(p for p in named if (p / "summary.json").is_file()):
         link = f"[{escape(folder.name)}](published/{folder.name}/report.md)"
         try:
             summary = codec.read(folder / "summary.json", Summary, version=SUMMARY_FORMAT)

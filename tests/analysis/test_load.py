@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -221,3 +222,60 @@ def test_reading_takes_time_in_proportion(tmp_path: Path) -> None:
         load_run(run)
         seconds.append(time.perf_counter() - start)
     assert seconds[1] < 8 * 6 * seconds[0]
+
+
+def test_a_world_size_that_no_machine_has_is_named_at_once(run: RunPaths) -> None:
+    manifest = json.loads(run.manifest.read_bytes())
+    manifest["launches"][0]["world_size"] = 10**18
+    for rank in range(4):
+        run.rank(FIRST, rank).unlink()
+    run.manifest.write_text(json.dumps(manifest))
+    start = time.monotonic()
+    assert "no record of rank 0, 1, 2, 3, 4, 5, 6, 7, ... (world size 1000000000000000000)" in load_run(run).problems[0]
+    assert time.monotonic() - start < 5
+
+
+def test_a_launch_of_no_ranks_is_not_usable(run: RunPaths) -> None:
+    manifest = json.loads(run.manifest.read_bytes())
+    manifest["launches"][0]["world_size"] = 0
+    for rank in range(4):
+        run.rank(FIRST, rank).unlink()
+    run.manifest.write_text(json.dumps(manifest))
+    assert not load_run(run).launches[0].usable
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_in_the_place_of_a_record_is_named_and_not_waited_for(run: RunPaths) -> None:
+    path = run.rank(FIRST, 1)
+    path.unlink()
+    os.mkfifo(path)
+    assert only_problem(load_run(run)) == f"launches/{FIRST}/rank-1.json: is no plain file."
+
+
+@pytest.mark.timeout(20)
+def test_a_pipe_in_the_place_of_the_ledger_stops_and_is_named(run: RunPaths) -> None:
+    run.manifest.unlink()
+    os.mkfifo(run.manifest)
+    with pytest.raises(RecordError, match=r"manifest\.json: is no plain file"):
+        load_run(run)
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [("delta", 0.0), ("delta", -1.0), ("seed", -1), ("name", "x/../../y"), ("run", "../x"), ("workloads", ["../x"])],
+)
+def test_a_plan_that_no_command_line_makes_is_refused(run: RunPaths, key: str, value: object) -> None:
+    plan = json.loads(run.plan.read_bytes())
+    plan[key] = value
+    run.plan.write_text(json.dumps(plan))
+    with pytest.raises(RecordError, match=r"plan\.json: not a Plan"):
+        load_run(run)
+
+
+@pytest.mark.parametrize("name", ["../../x", "", "mpi", "a\nb"])
+def test_an_arms_name_in_a_plan_leads_nowhere_and_comes_once(run: RunPaths, name: str) -> None:
+    plan = json.loads(run.plan.read_bytes())
+    plan["arms"][0]["name"] = name
+    run.plan.write_text(json.dumps(plan))
+    with pytest.raises(RecordError, match=r"plan\.json: not a Plan"):
+        load_run(run)

@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 import lzma
+import os
 import re
 import subprocess
 import tarfile
@@ -229,6 +230,47 @@ def test_missing_and_added_files_fail(published: Path) -> None:
     differences = verify(published).differences
     assert "sbom.json: listed in SHA256SUMS, but missing" in differences
     assert "extra.txt: not listed in SHA256SUMS" in differences
+
+
+def _nested(path: Path) -> None:
+    (path / "summary.json").write_text("[" * 100_000)
+
+
+def _huge(path: Path) -> None:
+    summary = json.loads((path / "summary.json").read_bytes())
+    summary["rows"][0]["samples_per_second"] = 10**400
+    (path / "summary.json").write_text(json.dumps(summary))
+
+
+def _pipe(path: Path) -> None:
+    (path / "summary.json").unlink()
+    os.mkfifo(path / "summary.json")
+
+
+@pytest.mark.timeout(60)
+@pytest.mark.parametrize(
+    ("damage", "named"),
+    [
+        (lambda path: (path / "report.md").unlink(), "report.md"),
+        (_nested, "summary.json"),
+        (_huge, "samples_per_second"),
+        (_pipe, "summary.json"),
+        (lambda path: (path / "extra").symlink_to("/etc/passwd"), "extra: is no plain file"),
+        (lambda path: os.mkfifo(path / "pipe"), "pipe: is no plain file"),
+    ],
+)
+def test_any_damage_is_a_difference_and_never_waited_for(
+    published: Path, damage: Callable[[Path], None], named: str
+) -> None:
+    damage(published)
+    found = verify(published)
+    assert not found.sound
+    assert any(named in text for text in found.differences), found.differences
+
+
+def test_a_folder_whose_name_publish_refuses_has_no_line_in_the_index(published: Path) -> None:
+    published.rename(published.with_name("x) <img src=y onerror=z>"))
+    assert "onerror" not in render_index(published.parent)
 
 
 def test_no_bundle_is_a_usage_error(tmp_path: Path) -> None:
