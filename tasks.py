@@ -11,12 +11,15 @@ import inspect
 import signal
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from fabric import task as fabric_task
 from invoke.collection import Collection
 from invoke.context import Context
 from invoke.exceptions import Exit
+
+if TYPE_CHECKING:
+    from suite.errors import SuiteError
 
 _CLUSTER = "which hosts/NAME.toml to use (else SUITE_CLUSTER, else the only one that is no example)"
 _RUN = "run id or folder (default: the newest run)"
@@ -57,7 +60,7 @@ def _guarded(body: Callable[..., int | None]) -> Callable[..., None]:
     @functools.wraps(body)
     def wrapper(*args: Any, **options: Any) -> None:
         from suite import console
-        from suite.errors import EXIT_INTERRUPTED, SuiteError
+        from suite.errors import EXIT_FAILED, EXIT_INTERRUPTED, SuiteError
 
         signal.signal(signal.SIGTERM, _as_interrupt)
         try:
@@ -71,10 +74,24 @@ def _guarded(body: Callable[..., int | None]) -> Callable[..., None]:
         except BrokenPipeError:  # the reader of stdout went away: not a fault of the run
             sys.stderr.close()
             raise Exit(code=0) from None
+        except OSError as problem:
+            console.error(_system_error(problem))
+            raise Exit(code=EXIT_FAILED) from None
         if code:
             raise Exit(code=code)
 
     return wrapper
+
+
+def _system_error(problem: OSError) -> SuiteError:
+    """What the system refused, as an error of the suite: a full disk or a folder of somebody else is no bug."""
+    from suite.errors import SuiteError
+
+    place = problem.filename2 or problem.filename or "the system"
+    return SuiteError(
+        f"{place}: the system refuses: {problem.strerror or problem}.",
+        fix="see to that file, folder or disk, then repeat.",
+    )
 
 
 def _with_campaign_options(

@@ -331,8 +331,14 @@ def locked(run: RunPaths) -> Iterator[None]:
     Raises:
         UsageError: another process holds it.
     """
-    run.root.mkdir(parents=True, exist_ok=True)
-    handle = os.open(run.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    try:
+        run.root.mkdir(parents=True, exist_ok=True)
+        handle = os.open(run.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    except OSError as error:
+        raise UsageError(
+            f"{run.root}: results cannot be written there: {error.strerror}.",
+            fix="make that folder writable, or name another in SUITE_RESULTS.",
+        ) from None
     try:
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)

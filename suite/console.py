@@ -23,7 +23,12 @@ def say(text: str) -> None:
 
 def out(text: str) -> None:
     """A table or report, on stdout. The caller made it safe: it may hold colour."""
-    sys.stdout.write(text if text.endswith("\n") else text + "\n")
+    line = text if text.endswith("\n") else text + "\n"
+    try:
+        sys.stdout.write(line)
+    except UnicodeEncodeError:  # a terminal or locale that lacks a sign of the table
+        encoding = sys.stdout.encoding
+        sys.stdout.write(line.encode(encoding, "replace").decode(encoding))
     sys.stdout.flush()
 
 

@@ -39,6 +39,7 @@ _BYTES = {
 _FAULTS = ("corrupt-gradient", "raise", "kill", "stop", "hang")
 SMALLEST_MESSAGE = 1 << 10
 LARGEST_MESSAGE = 256 << 20
+SHORTEST_DEADLINE, LONGEST_DEADLINE = 1.0, 7 * 24 * 3600.0
 MAX_SEED = (1 << 31) - 1
 
 
@@ -97,7 +98,7 @@ def make_plan(options: RunOptions, *, cluster: str, hosts: Sequence[HostSlots], 
         threads=whole("--threads", options.threads, 1, 1024) if options.threads else 1,
         delta=_share("--delta", options.delta) if options.delta else 0.03,
         budget_seconds=seconds("--budget", options.budget) if options.budget else None,
-        launch_deadline_seconds=seconds("--deadline", options.deadline) if options.deadline else 180.0,
+        launch_deadline_seconds=_deadline(options.deadline) if options.deadline else 180.0,
         sweep=_sweep(options.max_bytes),
         inject=inject,
         inject_arm=inject_arm,
@@ -135,6 +136,14 @@ def seconds(option: str, text: str) -> float:
     if unit not in _SECONDS or not 0 < value < math.inf:
         raise UsageError(f"{option} {text}: not a duration.", fix="write for example 90s, 10m or 1.5h.")
     return value * _SECONDS[unit]
+
+
+def _deadline(text: str) -> float:
+    """Of a launch: longer than any clock that waits for it can count is no deadline."""
+    value = seconds("--deadline", text)
+    if not SHORTEST_DEADLINE <= value <= LONGEST_DEADLINE:
+        raise UsageError(f"--deadline {text}: out of range.", fix="use a time from 1s to 168h.")
+    return value
 
 
 def size_bytes(option: str, text: str) -> int:

@@ -7,7 +7,7 @@ import re
 
 from suite import console
 from suite.errors import EXIT_FAILED, EXIT_OK, UsageError
-from suite.options import percent, whole
+from suite.options import percent, whole, words
 from suite.paths import bundle_folder, find_run
 from suite.plan import KNOWN_WORKLOADS
 
@@ -28,10 +28,17 @@ def report(run_name: str, form: str) -> int:
 def compare(a: str, b: str, fail_above: str, vary: str) -> int:
     """``fab compare``: exit 1 when some row of ``b`` is surely slower than ``a`` by more than the limit."""
     from suite.analysis.compare import compare as compare_runs
+    from suite.analysis.compatibility import REFUSE, WARN, is_varied
     from suite.report.comparison import comparison_table
 
     limit = percent("--fail-above", fail_above) if fail_above else None
-    names = {word.strip() for word in vary.split(",") if word.strip()}
+    names = set(words(vary))
+    for name in sorted(names):
+        if not any(is_varied(field, (name,)) for field in (*REFUSE, *WARN)):
+            raise UsageError(
+                f"--vary {name}: no field is called so.",
+                fix="name one that a refusal or warning of `fab compare` names, or a group such as torch.",
+            )
     comparison = compare_runs(find_run(a), find_run(b), names, limit)
     console.out(comparison_table(comparison))
     return EXIT_FAILED if comparison.regressed else EXIT_OK

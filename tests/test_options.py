@@ -34,6 +34,8 @@ def test_sizes_are_read_as_powers_of_two(text: str, value: int) -> None:
     [
         ({"budget": "soon"}, "--budget soon"),
         ({"budget": "-5m"}, "--budget -5m"),
+        ({"deadline": "0.5s"}, "--deadline 0.5s"),
+        ({"deadline": "169h"}, "--deadline 169h"),
         ({"plan": "fast"}, "--plan fast"),
         ({"device": "tpu"}, "--device tpu"),
         ({"world": "0"}, "--world 0"),

@@ -56,6 +56,10 @@ def test_a_run_can_be_named_or_left_out(run: RunPaths, where: str) -> None:
         (["local", "--backend", "tcp"], 2, "--backend tcp"),
         (["lab.up", "--hosts", "99"], 2, "--hosts 99"),
         (["verify", "/nowhere"], 2, "no published bundle there"),
+        (["verify", "b" * 5000], 2, "no published bundle there"),
+        (["report", "r" * 5000], 2, "There is no run 'rrr"),
+        (["local", "--backend", "gloo", "--deadline", "99999999999h"], 2, "--deadline 99999999999h"),
+        (["local", "--arm", "a=gloo,X=\udcff"], 2, "--arm a"),
         (["bench", "--only", "nothing"], 2, "--only nothing"),
     ],
 )
@@ -67,3 +71,38 @@ def test_wrong_usage_costs_exit_2_and_says_what_to_write(
     assert said in done.stderr
     assert "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == [], "wrong usage changes nothing on disk"
+
+
+def test_a_table_is_printed_where_the_locale_lacks_its_signs(run: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PYTHONIOENCODING", "ascii")
+    done = fab("report", run.run, results=run.root.parent.parent)
+    assert done.returncode == 0, done.stderr
+    assert "gloo is fastest; mpi takes 2.3" in done.stdout
+
+
+def test_a_results_folder_that_cannot_be_written_is_named_and_costs_exit_2(tmp_path: Path) -> None:
+    taken = tmp_path / "taken"
+    taken.write_text("a file, no folder")
+    done = fab("local", "--backend", "gloo", results=taken)
+    assert (done.returncode, "Traceback" in done.stderr) == (2, False), done.stderr
+    assert f"{taken}/runs/" in done.stderr
+    assert "SUITE_RESULTS" in done.stderr
+
+
+def test_a_full_disk_is_told_and_costs_exit_1(run: RunPaths) -> None:
+    command = [str(Path(sys.executable).with_name("fab")), "report", run.run]
+    environment = dict(os.environ, SUITE_RESULTS=str(run.root.parent.parent))
+    with Path("/dev/full").open("w") as full:
+        done = subprocess.run(
+            command, cwd=ROOT, env=environment, stdout=full, stderr=subprocess.PIPE, text=True, timeout=60, check=False
+        )
+    assert done.returncode == 1
+    assert "No space left on device" in done.stderr
+    assert "Traceback" not in done.stderr
+
+
+def test_a_field_that_may_vary_must_exist(run: RunPaths) -> None:
+    done = fab("compare", run.run, run.run, "--vary", "troch", results=run.root.parent.parent)
+    assert done.returncode == 2, done.stderr
+    assert "--vary troch" in done.stderr
+    assert fab("compare", run.run, run.run, "--vary", "torch", results=run.root.parent.parent).returncode == 0

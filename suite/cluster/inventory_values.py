@@ -22,7 +22,7 @@ _IMAGE = re.compile(r"[a-z0-9][a-z0-9._/:-]*(?:@sha256:[0-9a-f]{64})?", re.IGNOR
 _DEVICE = re.compile(r"\d{1,3}|(?:GPU|MIG)-[0-9A-Za-z/-]{4,80}")
 _SIZE = re.compile(r"(\d{1,6})\s*([kmgt])(?:i?b)?", re.IGNORECASE)
 _RANGE = re.compile(r"(\d{1,5})\s*-\s*(\d{1,5})")
-_VARIABLE = re.compile(r"[A-Z][A-Z0-9_]{0,99}")
+_VARIABLE = re.compile(r"(?=.{1,100}$)[A-Z][A-Z0-9]*(_[A-Za-z0-9_]*)?")  # Open MPI's own are like OMPI_MCA_pml
 MIN_RENDEZVOUS_PORTS = 10
 
 

@@ -252,3 +252,8 @@ def test_any_tables_give_a_cluster_or_the_suites_own_error(
     text = f"[cluster]\n{lines(top)}[defaults]\n{lines(defaults)}"
     text += "".join(f"[[hosts]]\n{lines({**good, **host})}" for host in hosts)
     cluster_or_own_error(text.encode())
+
+
+def test_a_host_can_set_the_variables_of_open_mpi() -> None:
+    text = '[[hosts]]\nname = "h1"\naddress = "198.51.100.7"\nuser = "bench"\nenvironment = { OMPI_MCA_pml = "ob1" }\n'
+    assert parse(text.encode(), Path("hosts/x.toml")).hosts[0].environment == {"OMPI_MCA_pml": "ob1"}
