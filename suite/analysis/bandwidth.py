@@ -18,6 +18,7 @@ LINK_FRACTION_LIMIT = 1.05
 
 _RING_SHARE = ("all_gather", "reduce_scatter", "all_to_all")
 _WHOLE = ("broadcast", "reduce", "send_recv")
+COLLECTIVES = ("all_reduce", *_RING_SHARE, *_WHOLE, "barrier")
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,7 @@ def busbw_factor(collective: str, world_size: int) -> float | None:
         return 1.0
     if collective == "barrier":
         return None
-    known = ", ".join(("all_reduce", *_RING_SHARE, *_WHOLE, "barrier"))
-    raise ValueError(f"{collective!r} is no collective that has a bandwidth; known are {known}")
+    raise ValueError(f"{collective!r} is no collective that has a bandwidth; known are {', '.join(COLLECTIVES)}")
 
 
 def algbw(size_bytes: int, seconds: float) -> float:

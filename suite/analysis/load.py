@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from suite import codec
+from suite.analysis.bandwidth import COLLECTIVES
 from suite.errors import RecordError
 from suite.paths import RunPaths, is_safe_name, rank_file
 from suite.plan import Plan
@@ -27,6 +28,7 @@ Nanoseconds = NDArray[np.int64]
 LONGEST_STEP_NS = 6 * 3600 * 10**9  # longer is a damaged record, or a job that this suite was not made for
 CLOCK_SLACK = 1.05  # summed samples may exceed the controller's wall time by this before they are absurd
 MOST_MISSING = 8  # ranks without a record that are named
+GATE = ("pass", "fail", "not run")
 PHASES = ("forward_ns", "backward_ns", "optimizer_ns")
 
 
@@ -191,7 +193,19 @@ def _rank_arrays(record: RankRecord, outcome: LaunchOutcome, name: str) -> _Rank
             name,
             f"its steps sum to {spent / 1e9:.3g} s, but the whole launch took {outcome.wall_seconds:.3g} s.",
         )
+    _check_rest(record, name)
     return _RankArrays(synchronised, nosync, collectives)
+
+
+def _check_rest(record: RankRecord, name: str) -> None:
+    """What is no array of samples, but would be a number or a verdict of the report."""
+    if record.equivalence.status not in GATE:
+        raise RecordError(name, f"equivalence.status is {record.equivalence.status!r}; possible is {', '.join(GATE)}.")
+    for run in record.free_running:
+        if run.steps < 1 or not 0 < run.total_ns <= LONGEST_STEP_NS * run.steps:
+            raise RecordError(name, f"free_running: {run.steps} steps in {run.total_ns} ns are impossible.")
+    if record.article_seconds is not None and not 0 < record.article_seconds <= LONGEST_STEP_NS / 1e9:
+        raise RecordError(name, f"article_seconds is {record.article_seconds:g}, which is impossible.")
 
 
 def _step_arrays(samples: StepSamples, mode: str, name: str) -> dict[str, Nanoseconds]:
@@ -212,6 +226,8 @@ def _collective_array(sample: CollectiveSamples, name: str) -> Nanoseconds:
     place = f"{sample.collective} of {sample.size_bytes} bytes"
     if sample.size_bytes < 0 or sample.wrong < 0:
         raise RecordError(name, f"{place}: a size or a count of wrong values below zero.")
+    if sample.collective not in COLLECTIVES:
+        raise RecordError(name, f"{place}: there is no such collective; known are {', '.join(COLLECTIVES)}.")
     return _times(sample.ns, place, name, zero=False)
 
 
@@ -280,6 +296,11 @@ def _joined_collectives(ranks: list[_RankArrays], name: str) -> Iterator[Collect
             entries.setdefault((*plain, seen[plain], alone), []).append((rank, sample, ns))
     for (collective, size, implementation, purpose, _, _), found in entries.items():
         timed = [(rank, ns) for rank, _, ns in found if ns.size]
+        if purpose != "link" and not (len(found) == len(ranks) and len(timed) in (0, len(ranks))):
+            # The time is the max over all ranks: without one of them it would be too short, and nobody would see it.
+            raise RecordError(
+                name, f"{collective} of {size} bytes was timed by {len(timed)} of {len(ranks)} ranks; all must time it."
+            )
         if len({ns.size for _, ns in timed}) > 1:
             raise RecordError(
                 f"{name}/rank-{timed[0][0]}.json",

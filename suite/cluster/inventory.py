@@ -64,7 +64,7 @@ def find(name: str | None, folder: Path) -> Path:
     Raises:
         UsageError: there is none, or more than one; lists them.
     """
-    files = sorted(folder.glob("*.toml")) if folder.is_dir() else []
+    files = sorted(path for path in folder.glob("*.toml") if path.is_file()) if folder.is_dir() else []
     known = ", ".join(path.stem for path in files) or "none"
     source = "--cluster"
     if name is None and os.environ.get("SUITE_CLUSTER"):

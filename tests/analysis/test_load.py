@@ -279,3 +279,33 @@ def test_an_arms_name_in_a_plan_leads_nowhere_and_comes_once(run: RunPaths, name
     run.plan.write_text(json.dumps(plan))
     with pytest.raises(RecordError, match=r"plan\.json: not a Plan"):
         load_run(run)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "said"),
+    [
+        ("equivalence", {"status": "failed"}, "equivalence.status is 'failed'"),
+        ("free_running", [{"steps": 0, "total_ns": 5}], "free_running: 0 steps"),
+        ("free_running", [{"steps": 5, "total_ns": -5}], "in -5 ns"),
+        ("article_seconds", -0.1, "article_seconds is -0.1"),
+        ("collectives", [{"collective": "foo", "size_bytes": 8, "ns": [1]}], "foo of 8 bytes: there is no such"),
+    ],
+)
+def test_a_value_that_no_worker_writes_is_named_and_costs_its_launch_only(
+    run: RunPaths, key: str, value: object, said: str
+) -> None:
+    damage(run, lambda record: record.update({key: value}))
+    problem = only_problem(load_run(run))
+    assert f"{FIRST}/rank-1.json: " in problem
+    assert said in problem
+
+
+@pytest.mark.parametrize("kept", [0, 1])
+def test_a_collective_that_not_every_rank_has_timed_gives_no_number(run: RunPaths, kept: int) -> None:
+    def lose(record: dict[str, object]) -> None:
+        samples = record["collectives"]
+        assert isinstance(samples, list)
+        record["collectives"] = [{**samples[0], "ns": []}, samples[1]][1 - kept :]
+
+    damage(run, lose)
+    assert "all_reduce of 1048576 bytes was timed by 3 of 4 ranks" in only_problem(load_run(run))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -257,3 +258,9 @@ def test_any_tables_give_a_cluster_or_the_suites_own_error(
 def test_a_host_can_set_the_variables_of_open_mpi() -> None:
     text = '[[hosts]]\nname = "h1"\naddress = "198.51.100.7"\nuser = "bench"\nenvironment = { OMPI_MCA_pml = "ob1" }\n'
     assert parse(text.encode(), Path("hosts/x.toml")).hosts[0].environment == {"OMPI_MCA_pml": "ob1"}
+
+
+def test_what_is_no_plain_file_is_no_cluster_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe.toml")
+    with pytest.raises(UsageError, match="There is no cluster file"):
+        find(None, tmp_path)
