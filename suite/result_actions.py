@@ -11,7 +11,7 @@ from suite.options import percent, whole, words
 from suite.paths import bundle_folder, find_run
 from suite.plan import KNOWN_WORKLOADS
 
-MOST_PARAMETERS = 1e14
+MOST_PARAMETERS = 1e12  # 160,000 buckets: seconds of work; more would be minutes
 
 
 def report(run_name: str, form: str) -> int:
@@ -107,5 +107,7 @@ def predict(run_name: str, parameters: str, workload: str, hosts: str) -> int:
 def _parameters(text: str) -> int:
     value = float(text) if re.fullmatch(r"\d{1,15}(\.\d{1,9})?([eE]\d{1,2})?", text, re.ASCII) else math.nan
     if not 1 <= value <= MOST_PARAMETERS:
-        raise UsageError(f"--parameters {text}: not a number of parameters.", fix="write for example 1.3e9.")
+        raise UsageError(
+            f"--parameters {text}: no number from 1 to {MOST_PARAMETERS:g}.", fix="write for example 1.3e9."
+        )
     return round(value)

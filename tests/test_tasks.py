@@ -56,6 +56,7 @@ def test_a_run_can_be_named_or_left_out(run: RunPaths, where: str) -> None:
         (["local", "--backend", "tcp"], 2, "--backend tcp"),
         (["lab.up", "--hosts", "99"], 2, "--hosts 99"),
         (["verify", "/nowhere"], 2, "no published bundle there"),
+        (["predict", "--parameters", "1e13"], 2, "--parameters 1e13: no number from 1 to 1e+12"),
         (["verify", "b" * 5000], 2, "no published bundle there"),
         (["report", "r" * 5000], 2, "There is no run 'rrr"),
         (["local", "--backend", "gloo", "--deadline", "99999999999h"], 2, "--deadline 99999999999h"),

@@ -19,7 +19,7 @@ algorithm with size or rank count. Stragglers are in the measured numbers only a
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -165,7 +165,8 @@ def predict(
         beta = _draws(scaled.beta, scaled.beta_interval, rng)
         pace = _draws(compute.total, compute.interval, rng) / compute.total
         # Exposure is homogeneous: a backward pass slower by ``pace`` is communication faster by it.
-        drawn = communication_scale * (alpha[:, None] + buckets / beta[:, None]) / pace[:, None]
+        # One bucket at a time: all draws of all buckets of a large model at once would not fit into memory.
+        drawn = (communication_scale * (alpha + size / beta) / pace for size in buckets)
         drawn_exposed = pace * _exposed(compute, buckets, drawn, overlap)
         interval = _percentiles(pace * compute.total + drawn_exposed)
         exposed_interval = _percentiles(drawn_exposed)
@@ -213,16 +214,15 @@ def calibrate_communication(
     return high
 
 
-def _exposed(compute: ComputeTime, buckets: Floats, seconds: Floats, overlap: float) -> Floats:
-    """Time from the end of backward to the end of the last bucket: seconds (..., buckets) → (...).
+def _exposed(compute: ComputeTime, buckets: Floats, seconds: Iterable[Floats], overlap: float) -> Floats:
+    """Time from the end of backward to the end of the last bucket; ``seconds`` are each bucket's, one or all draws.
 
     Time counts from the start of backward. While it runs, communication advances at rate ``overlap``.
     """
     ready = compute.backward * np.cumsum(buckets) / buckets.sum()
-    ended: Floats = np.zeros(seconds.shape[:-1])
-    for i in range(buckets.size):
-        work = seconds[..., i]
-        start = np.maximum(ready[i], ended)
+    ended: Floats = np.zeros(())
+    for due, work in zip(ready, seconds, strict=True):
+        start = np.maximum(due, ended)
         during = np.maximum(compute.backward - start, 0.0) * overlap
         hidden_end = start + (work / overlap if overlap > 0 else 0.0)
         ended = np.where(work <= during, hidden_end, np.maximum(start, compute.backward) + work - during)
