@@ -136,7 +136,7 @@ def _as_interrupt(_number: int, _frame: object) -> None:
     raise KeyboardInterrupt
 
 
-@task(help={"variant": "cpu or cuda"})
+@task(help={"variant": "cpu, cuda, or the name of a file of your own in docker/variants/"})
 @_guarded
 def build(_c: Context, variant: str = "cpu") -> int | None:
     """Build the image of a variant on this machine."""
@@ -197,7 +197,7 @@ def lab_heal(_c: Context, host: str = "") -> int | None:
 @task(
     help={
         "cluster": _CLUSTER,
-        "variant": "cpu or cuda: the image the hosts are checked for",
+        "variant": "cpu, cuda or your own: the image the hosts are checked for",
         "accept-new-host-keys": "store unknown host keys, after printing their fingerprints",
     }
 )
@@ -212,7 +212,7 @@ def check(_c: Context, cluster: str = "", variant: str = "", accept_new_host_key
 @task(
     help={
         "cluster": _CLUSTER,
-        "variant": "cpu or cuda (default: cuda when the cluster file names devices)",
+        "variant": "cpu, cuda or your own (default: cuda when the cluster file names devices)",
         "force": "replace containers even when they are up to date",
     }
 )

@@ -14,20 +14,19 @@ from suite.cluster.check import check as check_hosts
 from suite.cluster.check import interfaces as discovered_interfaces
 from suite.cluster.check_table import check_table
 from suite.cluster.collect import collect as collect_again
+from suite.cluster.containers import devices_inside
 from suite.cluster.deploy import Deployment, Remotes, find_deployment, open_remotes
 from suite.cluster.inventory import Cluster
 from suite.cluster.lab_parts import MAX_HOSTS
 from suite.cluster.launch import ClusterExecutor
 from suite.cluster.stop import clean as clean_hosts
 from suite.cluster.stop import stop as stop_hosts
+from suite.cluster.variants import REPOSITORY, load_variant
 from suite.cluster.workers import restart
 from suite.errors import EXIT_FAILED, EXIT_OK, EXIT_PREFLIGHT, PreflightError, SuiteError, UsageError
-from suite.options import choice, whole
+from suite.options import whole
 from suite.paths import find_run, project_root
 from suite.records import HostSlots, Manifest
-
-VARIANTS = ("cpu", "cuda")
-IMAGE = "ddp-backend-suite"
 
 
 @dataclass(frozen=True)
@@ -59,14 +58,14 @@ def load_cluster(name: str) -> Cluster:
 def image_tag(cluster: Cluster, variant: str) -> str:
     """The image of a cluster: the one it names, else its variant's."""
     if variant:
-        return f"{IMAGE}:{choice('--variant', variant, VARIANTS)}"
-    return cluster.image or f"{IMAGE}:{'cuda' if cluster.gpu else 'cpu'}"
+        return load_variant(project_root(), variant).tag
+    return cluster.image or f"{REPOSITORY}:{'cuda' if cluster.gpu else 'cpu'}"
 
 
 def build(variant: str) -> int:
     """``fab build``."""
-    image = build_image(choice("--variant", variant, VARIANTS), root=project_root(), progress=console.say)
-    console.out(f"{IMAGE}:{variant} is {image}")
+    image = build_image(variant, root=project_root(), progress=console.say)
+    console.out(f"{REPOSITORY}:{variant} is {image}")
     return EXIT_OK
 
 
@@ -133,7 +132,7 @@ def slots_of(cluster: Cluster, interfaces: Mapping[str, str]) -> tuple[HostSlots
             address=host.data_address,
             slots=host.slots,
             interface=host.interface or interfaces.get(host.name),
-            devices=host.devices,
+            devices=devices_inside(host),
             environment=host.environment,
         )
         for host in cluster.hosts

@@ -11,6 +11,13 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+# How a rank begins or words what belongs to its row; all else that it warns of belongs to the run.
+CONTAMINATED = "Contaminated:"
+SILENT_FALL_BACK = "a silent fall-back"
+# What a rank says of a transport that it could not see.
+NOT_TOLD = "not told"
+NO_TCP = "no TCP connection: within one host, or not over TCP"
+
 
 class Fact(NamedTuple):
     """``policy`` is "refuse", "warn" or "info"; ``meaning`` is for a reader of the record."""
@@ -106,7 +113,9 @@ FACTS: dict[str, Fact] = {
     "gpu_power_watts_during": Fact("warn", "median power while the GPU was busy"),
     "gpu_temperature_during": Fact("warn", "highest temperature while the GPU was busy, degrees Celsius"),
     "gpu_throttle_reasons": Fact("warn", "reasons for lowered clocks that were seen while it was busy"),
-    "gpu_other_processes": Fact("warn", "whether another process used the GPU"),
+    "gpu_other_processes": Fact(
+        "warn", "whether another process used the GPU; in a container, as far as the driver shows it processes outside"
+    ),
     "gpu_events_seconds": Fact("info", "median step by CUDA events, to check the host's clock against"),
     # Before and after.
     "load_before": Fact("warn", "load average of the last minute, before"),

@@ -84,6 +84,27 @@ def test_what_runs_in_a_container_imports_only_what_a_container_has(name: str, p
     assert not foreign, f"{name} imports {foreign}"
 
 
+def test_the_tests_for_a_gpu_machine_need_nothing_but_torch_numpy_and_pytest() -> None:
+    left = [*(ROOT / "tests" / "gpu").glob("*.py"), ROOT / "tests" / "conftest.py", ROOT / "suite/worker/launch.py"]
+    seen: set[Path] = set()
+    foreign: dict[str, set[str]] = {}
+    while left:
+        path = left.pop()
+        if path in seen:
+            continue
+        seen.add(path)
+        for name in imports(path):
+            top = name.split(".")[0]
+            if top in ("suite", "tests"):
+                file = ROOT.joinpath(*name.split("."))
+                left += [p for p in (file.with_suffix(".py"), file / "__init__.py") if p.is_file()]
+            elif top not in sys.stdlib_module_names:
+                foreign.setdefault(top, set()).add(str(path.relative_to(ROOT)))
+    assert len(seen) > 20
+    optional = {"torchvision", "mpi4py", "pynvml"}  # used where they are there
+    assert set(foreign) - optional == {"torch", "numpy", "pytest"}, foreign
+
+
 def test_a_report_loads_neither_ssh_nor_docker_nor_torch() -> None:
     code = (
         "import sys, suite.report, suite.analysis.summarise, suite.report.html;"

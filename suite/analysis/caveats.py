@@ -10,6 +10,7 @@ from suite.analysis.bandwidth import LINK_FRACTION_LIMIT
 from suite.analysis.load import RunData
 from suite.analysis.rows import LaunchMeasures
 from suite.analysis.steps import SUM_CHECK_LIMIT
+from suite.policy import CONTAMINATED, SILENT_FALL_BACK
 from suite.records import DdpOptions, LaunchOutcome, RankRecord, Settings
 from suite.summary import LinkResult, Row
 
@@ -189,15 +190,29 @@ def _load_warnings(records: Iterable[RankRecord]) -> list[str]:
     ]
 
 
-def record_warnings(records: Iterable[RankRecord]) -> list[str]:
-    """What ranks said themselves, each text once, with how many ranks said it and the first of them."""
+def record_warnings(records: Iterable[RankRecord], *, of_rows: bool) -> list[str]:
+    """What ranks said themselves, each text once, with how many ranks said it and the first of them.
+
+    Args:
+        records: of one row, or of the whole run.
+        of_rows: what belongs to a row (a silent fall-back, a contaminated measurement), or all else.
+    """
     texts: Counter[str] = Counter()
     first: dict[str, RankRecord] = {}
     for record in records:
         for text in dict.fromkeys(record.warnings):
+            if _has_a_row(record, text) is not of_rows:
+                continue
             texts[text] += 1
             first.setdefault(text, record)
     return [
         f"{text} ({count} records; first {first[text].launch}, rank {first[text].rank} on {first[text].host})"
         for text, count in texts.items()
     ]
+
+
+def _has_a_row(record: RankRecord, text: str) -> bool:
+    """A pilot tells what its arm's timed launches use; that its own times are contaminated is no matter of theirs."""
+    if record.kind == "train":
+        return text.startswith(CONTAMINATED) or SILENT_FALL_BACK in text
+    return record.kind == "pilot" and SILENT_FALL_BACK in text

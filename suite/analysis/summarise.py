@@ -46,7 +46,7 @@ def summarise_data(data: RunData) -> Summary:
         if kind_of(workload) == "train"
     ]
     floors = {f"{c.workload}/{c.world_size}": c.floor for c in found if c.floor is not None}
-    records = [rank for launch in data.launches for rank in launch.ranks]
+    records = _ranks(data.launches)
     return Summary(
         run=data.manifest.run,
         cluster=data.manifest.cluster,
@@ -67,7 +67,7 @@ def summarise_data(data: RunData) -> Summary:
             *machine.get(None, []),
             *caveats.settings_warnings(data.manifest.settings),
             *sweep.flag_warning(results, links),
-            *caveats.record_warnings(records),
+            *caveats.record_warnings(records, of_rows=False),
         ),
         problems=data.problems,
     )
@@ -115,6 +115,8 @@ def compare_arms(
 
     def row(arm: str) -> Row:
         mine = [x for x in train if x.outcome.arm == arm]
+        twin = aa_twin(data.plan).name if arm == AA_ARM else arm
+        pilots = [x for x in launches if (x.outcome.kind, x.outcome.arm) == ("pilot", twin)]
         outcomes = [x.outcome for x in mine if x.outcome.status != "interrupted"]
         built = rows.build_row(
             workload=workload,
@@ -127,7 +129,7 @@ def compare_arms(
             status=status[arm][0],
             reason=status[arm][1],
             equivalence=validity.equivalence_of(mine, invalid.get(arm)),
-            transport=transport_of(mine),
+            transport=transport_of(mine, pilots),
             single=single,
             blocks=complete if arm in ranked else 0,
             link=link,
@@ -137,6 +139,7 @@ def compare_arms(
                 *caveats.failure_warning(outcomes, len(measures[arm])),
                 *caveats.measure_warnings(measures[arm]),
                 *caveats.buffer_warning(arm_of(data.plan, arm).ddp, measures[arm]),
+                *caveats.record_warnings(_ranks([*pilots, *mine]), of_rows=True),
                 *refused.get(arm, []),
             ],
         )
@@ -255,6 +258,10 @@ def _article(launches: Sequence[LaunchData], arm: str) -> float | None:
         if launch.outcome.kind == "article" and launch.outcome.arm == arm and launch.ranks:
             return launch.ranks[0].article_seconds
     return None
+
+
+def _ranks(launches: Sequence[LaunchData]) -> list[RankRecord]:
+    return [rank for launch in launches for rank in launch.ranks]
 
 
 def _environment(manifest: Manifest, records: Sequence[RankRecord]) -> dict[str, object]:

@@ -12,11 +12,12 @@ from suite.analysis import bandwidth, caveats, collectives, model, rows, validit
 from suite.analysis.load import LaunchData, RunData
 from suite.analysis.rows import LaunchMeasures
 from suite.plan import COLLECTIVES, comparisons
+from suite.policy import NO_TCP, NOT_TOLD
 from suite.records import Manifest
 from suite.summary import CollectiveResult, LinkResult, ModelResult, Row
 
 # In the worker's text, a rank's own address stands behind its interface; in a published run, its host's name.
-_ADDRESS = re.compile(r"( on \S+) \([^()]+\)")
+_ADDRESS = re.compile(r"( on \S+) \([^()]+\)|(\[\d+\][^\s:]+):[^\s<]+<\d+>")  # the second as NCCL writes it
 
 
 def status_of(
@@ -49,10 +50,30 @@ def status_of(
     return "failed", f"no launch was made before the run ended ({manifest.stop_reason or 'still running'})"
 
 
-def transport_of(launches: Sequence[LaunchData]) -> str:
-    """What carried the data, as the ranks saw it; every distinct answer, but for each rank's own address."""
-    found = {_ADDRESS.sub(r"\1", rank.transport) for x in launches if x.usable for rank in x.ranks} - {"unknown", ""}
-    return "; ".join(sorted(found)) or "unknown"
+def transport_of(launches: Sequence[LaunchData], pilots: Sequence[LaunchData] = ()) -> str:
+    """What carried the data, as the ranks saw it; every distinct answer, but for each rank's own address.
+
+    Args:
+        launches: the timed ones. Their libraries were silent: an answer that adds nothing to a pilot's is left out.
+        pilots: of the same arm; their libraries told what they chose.
+    """
+    told = _answers(pilots)
+    known = [_parts(answer) for answer in told]
+    more = {answer for answer in _answers(launches) if not any(_parts(answer) <= parts for parts in known)}
+    return "; ".join(sorted(told | more)) or "unknown"
+
+
+def _answers(launches: Sequence[LaunchData]) -> set[str]:
+    found = {_ADDRESS.sub(r"\1\2", rank.transport) for x in launches if x.usable for rank in x.ranks}
+    return found - {"unknown", ""}
+
+
+def _parts(answer: str) -> frozenset[str]:
+    """What an answer says ("mpi: pml ob1, btl tcp"), part by part, without what says that nothing was seen."""
+    _, _, said = answer.partition(": ")
+    for nothing in (NOT_TOLD, NO_TCP):
+        said = said.replace(nothing, "")
+    return frozenset(part for part in said.split(", ") if part)
 
 
 def rows_without_result(data: RunData, results: Sequence[CollectiveResult]) -> tuple[Row, ...]:

@@ -85,6 +85,18 @@ def container_options(host: Host, cluster: Cluster, gpu: bool) -> dict[str, Any]
     }
 
 
+def devices_inside(host: Host) -> tuple[str, ...]:
+    """The host's devices as its container names them: it has these only, and counts them anew.
+
+    A UUID stays what it is. Indices follow the PCI bus inside as outside, so that devices 3 and 1 of the host are
+    1 and 0 in there.
+    """
+    if not all(device.isdigit() for device in host.devices):
+        return host.devices
+    inside = sorted(map(int, host.devices))
+    return tuple(str(inside.index(int(device))) for device in host.devices)
+
+
 def digest(options: dict[str, Any], image_id: str, cluster: Cluster) -> str:
     """What a running container must match to be kept: its options, image and the cluster's sshd."""
     text = json.dumps([options, image_id, cluster.container_ssh_port], sort_keys=True)

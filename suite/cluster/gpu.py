@@ -28,6 +28,7 @@ _FIELDS = (
 QUERY = ["nvidia-smi", f"--query-gpu={_FIELDS}", "--format=csv,noheader,nounits"]
 APPS = ["nvidia-smi", "--query-compute-apps=gpu_uuid,pid,process_name,used_memory", "--format=csv,noheader,nounits"]
 TOPOLOGY = ["nvidia-smi", "topo", "-m"]
+PEERS = ["nvidia-smi", "topo", "-p2p", "r"]  # whether one card may read another's memory
 IN_CONTAINER = ["nvidia-smi", "-L"]
 # The forward-compatibility driver, when the loader would take it, makes GeForce cards fail with error 804.
 COMPAT = ["sh", "-c", 'ldconfig -p | grep -F /compat/libcuda.so; printf "%s\\n" "$LD_LIBRARY_PATH"']
@@ -69,6 +70,7 @@ class GpuFacts:
     cards: tuple[Gpu, ...] = ()
     processes: tuple[Process, ...] = ()
     links: tuple[tuple[str, str, str], ...] = ()  # (card, card, kind of link)
+    peers: tuple[tuple[str, str, str], ...] = ()  # (card, card, "OK" or why there is no peer access)
     runtimes: tuple[str, ...] = ()
     seen_in_container: tuple[str, ...] | None = None  # UUIDs
     compat: str = ""
@@ -85,12 +87,16 @@ def ask(remote: Engine, host: Host, info: Mapping[str, Any], container: str | No
         listed = remote.exec_run(container, IN_CONTAINER)
         inside = parse_list(listed.stdout.decode(errors="replace")) if listed.ok else ()
         compat = remote.exec_run(container, COMPAT).text
+    several = len(host.devices) > 1
+
+    def pairs(command: list[str]) -> tuple[tuple[str, str, str], ...]:
+        return parse_topology(remote.run(command, QUERY_SECONDS).stdout.decode(errors="replace")) if several else ()
+
     return GpuFacts(
         cards=parse_cards(query.stdout.decode(errors="replace")),
         processes=parse_processes(remote.run(APPS, QUERY_SECONDS).stdout.decode(errors="replace")),
-        links=parse_topology(remote.run(TOPOLOGY, QUERY_SECONDS).stdout.decode(errors="replace"))
-        if len(host.devices) > 1
-        else (),
+        links=pairs(TOPOLOGY),
+        peers=pairs(PEERS),
         runtimes=tuple(info.get("Runtimes") or ()),
         seen_in_container=inside,
         compat=compat,
@@ -134,7 +140,10 @@ def parse_list(text: str) -> tuple[str, ...]:
 
 
 def parse_topology(text: str) -> tuple[tuple[str, str, str], ...]:
-    """Pairs of cards and how they are linked (NV#, PIX, PXB, PHB, NODE, SYS), from ``nvidia-smi topo -m``."""
+    """Pairs of cards and how they are linked (NV#, PIX, PXB, PHB, NODE, SYS), from ``nvidia-smi topo -m``.
+
+    ``nvidia-smi topo -p2p r`` has the same form; it says whether a pair has peer access (OK, CNS, GNS, TNS, NS, U).
+    """
     plain = re.sub(r"\x1b\[[0-9;]*m", "", text)
     header: list[str] = []
     links = []
@@ -168,6 +177,13 @@ def judge(cluster: Cluster, facts: Mapping[str, GpuFacts | None]) -> list[Findin
     models = Counter(
         card.name for host in cluster.hosts if host.name in known for card in wanted(host, known[host.name])
     )
+    power = {
+        card.power_limit
+        for host in cluster.hosts
+        if host.name in known
+        for card in wanted(host, known[host.name])
+        if card.power_limit is not None
+    }
     findings: list[Finding] = []
     for host in cluster.hosts:
         if host.name not in known:
@@ -185,7 +201,7 @@ def judge(cluster: Cluster, facts: Mapping[str, GpuFacts | None]) -> list[Findin
             _model(host, answer, models),
             _toolkit(host, answer),
             _idle(host, answer),
-            _power(host, answer),
+            _power(host, answer, power),
             _links(host, answer),
             _compat(host, answer),
         ]
@@ -227,7 +243,7 @@ def _toolkit(host: Host, facts: GpuFacts) -> Finding:
         if set(facts.seen_in_container) == expected:
             return ok(host.name, "gpu toolkit", f"{len(expected)} in the container")
         cause = f"the container sees {len(facts.seen_in_container)} of the {len(expected)} cards that it should."
-        return fail(host.name, "gpu toolkit", "wrong cards", cause, "run `fab deploy`; else " + fix)
+        return fail(host.name, "gpu toolkit", "wrong cards", cause, "run `fab deploy --force`; else " + fix)
     if "nvidia" not in facts.runtimes:
         return fail(host.name, "gpu toolkit", "missing", "Docker has no runtime nvidia.", fix)
     return ok(host.name, "gpu toolkit", "configured")
@@ -247,9 +263,9 @@ def _idle(host: Host, facts: GpuFacts) -> Finding:
     return ok(host.name, "gpu idle", "idle")
 
 
-def _power(host: Host, facts: GpuFacts) -> Finding:
+def _power(host: Host, facts: GpuFacts, everywhere: set[float]) -> Finding:
     cards = wanted(host, facts)
-    limits = ", ".join(sorted({f"{card.power_limit:.0f} W" for card in cards if card.power_limit is not None}))
+    limits = _watts({card.power_limit for card in cards if card.power_limit is not None})
     lowered = [
         card
         for card in cards
@@ -259,11 +275,21 @@ def _power(host: Host, facts: GpuFacts) -> Finding:
         card = lowered[0]
         watts, default = card.power_limit, card.default_limit
         cause = f"the power limit of device {card.index} is {watts:.0f} W, its default {default:.0f} W."
-        return warn(host.name, "gpu power", limits, cause, "set it the same on every host (`sudo nvidia-smi -pl`).")
+        return warn(host.name, "gpu power", limits, cause, _POWER_FIX)
+    if len(everywhere) > 1:  # cards of one model come with different limits of their makers
+        cause = f"the power limits differ: {limits} here, {_watts(everywhere)} in all."
+        return warn(host.name, "gpu power", limits, cause, _POWER_FIX)
     if any(card.persistence is False for card in cards):
         cause = "persistence mode is off: the first use of a card takes seconds more."
         return warn(host.name, "gpu power", limits, cause, "switch it on (`sudo nvidia-smi -pm 1`).")
     return ok(host.name, "gpu power", limits or "unknown")
+
+
+_POWER_FIX = "set it the same on every host (`sudo nvidia-smi -pl`)."
+
+
+def _watts(limits: set[float]) -> str:
+    return ", ".join(f"{limit:.0f} W" for limit in sorted(limits))
 
 
 def _links(host: Host, facts: GpuFacts) -> Finding:
@@ -273,7 +299,11 @@ def _links(host: Host, facts: GpuFacts) -> Finding:
     kinds = Counter(kind for one, other, kind in facts.links if {one, other} <= indices)
     if not kinds:
         return warn(host.name, "gpu links", "unknown", "`nvidia-smi topo -m` shows no links between the cards.")
-    return ok(host.name, "gpu links", ", ".join(f"{count}× {kind}" for kind, count in kinds.most_common()))
+    seen = ", ".join(f"{count}× {kind}" for kind, count in kinds.most_common())
+    access = [state for one, other, state in facts.peers if {one, other} <= indices]
+    if access:
+        seen += f"; peer access: {access.count('OK')} of {len(access)} pairs"
+    return ok(host.name, "gpu links", seen)
 
 
 def _compat(host: Host, facts: GpuFacts) -> Finding:

@@ -151,6 +151,8 @@ def _devices(value: Any) -> tuple[str, ...]:
     devices = tuple(str(item) for item in value if not isinstance(item, bool))
     if len(devices) < len(value) or not all(_DEVICE.fullmatch(device) for device in devices):
         raise _Wrong("holds something that is no device.", 'write indices or UUIDs, e.g. [0, 1] or ["GPU-…"].')
+    if len({device.isdigit() for device in devices}) > 1:
+        raise _Wrong("mixes indices and UUIDs.", "name all of a host's devices in one way.")
     if len(set(devices)) < len(devices):
         raise _Wrong("lists a device twice.", "list each device once: one rank has it for itself.")
     return devices

@@ -212,6 +212,9 @@ def _send_recv(groups: Groups, size_bytes: int) -> Call:
     n, rank, group = groups.world_size, groups.rank, groups.measured
     if n < 2:
         raise UnavailableError("needs two ranks")
+    if groups.backend == "gloo" and groups.device.kind == "cuda":
+        # It would hand the GPU's address to the socket, and lose the connection to the error.
+        raise UnavailableError("gloo cannot send from a GPU's memory")
     sent = _buffer(groups, _elements(size_bytes))
     received = torch.zeros_like(sent)
     before, after = (rank - 1) % n, (rank + 1) % n

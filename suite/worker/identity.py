@@ -18,6 +18,7 @@ SKEWING: dict[str, Callable[[str], bool]] = {
     "NCCL_BLOCKING_WAIT": lambda value: value not in ("", "0"),
     "TORCH_NCCL_BLOCKING_WAIT": lambda value: value not in ("", "0"),
     "NCCL_DEBUG": lambda value: value.upper() in ("INFO", "TRACE"),
+    "CUDA_LAUNCH_BLOCKING": lambda value: value not in ("", "0"),
     "TORCH_DISTRIBUTED_DEBUG": lambda value: value.upper() == "DETAIL",
 }
 
@@ -95,7 +96,7 @@ def launch_environment(spec: LaunchSpec, identity: Identity) -> dict[str, str]:
     host = own_slots(spec)
     wanted = dict.fromkeys(THREAD_VARIABLES, str(spec.threads))
     if host.interface:
-        wanted["NCCL_SOCKET_IFNAME"] = host.interface
+        wanted["NCCL_SOCKET_IFNAME"] = f"={host.interface}"  # without "=" a prefix: bond0 would also take bond0.100
         wanted["GLOO_SOCKET_IFNAME"] = host.interface
     if spec.device == "cpu":
         wanted["CUDA_VISIBLE_DEVICES"] = ""

@@ -65,7 +65,8 @@ def run_launch(spec: LaunchSpec, identity: Identity, recorder: Recorder) -> None
     else:
         _together(context)
     recorder.enter("finish")
-    facts, warnings = summarise(sampler.stop(), ranks_on_gpu=_ranks_on(context))
+    steps = recorder.span("warmup", "measure")
+    facts, warnings = summarise(sampler.stop(), ranks_on_gpu=_ranks_on(context), span=steps)
     recorder.add_environment({**facts, **facts_after(device)})
     for text in warnings:
         recorder.warn(text)

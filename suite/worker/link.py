@@ -45,8 +45,12 @@ def measure_links(groups: Groups) -> tuple[CollectiveSamples, ...]:
         receiver = (sender + 1) % n
         groups.barrier()
         if groups.rank == sender:
+            # NCCL makes a pair's communicator at its first message and waits there for both ranks, even in irecv: so
+            # both come to one at once, before either waits for the other over the control group.
+            dist.send(torch.zeros(1, device=place), receiver, group=groups.measured)
             samples.append(_measure(groups, receiver, place))
         elif groups.rank == receiver:
+            dist.recv(torch.zeros(1, device=place), sender, group=groups.measured)
             _serve(groups, sender, place)
     groups.barrier()
     return tuple(samples)

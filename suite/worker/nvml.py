@@ -10,14 +10,18 @@ from __future__ import annotations
 import contextlib
 import importlib
 import json
+import math
 import os
 import shutil
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable
 from typing import Any
+
+from suite.policy import CONTAMINATED
 
 SAMPLE_SECONDS = 0.5
 BUSY_PERCENT = 50
@@ -177,40 +181,51 @@ class Sampler:
     """
 
     def __init__(self, uuid: str | None) -> None:
-        self._process: subprocess.Popen[str] | None = None
+        self._process: subprocess.Popen[bytes] | None = None
         if uuid:
-            self._process = subprocess.Popen(
-                [sys.executable, "-m", "suite.worker.nvml", uuid],
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
+            self._output = tempfile.TemporaryFile()  # noqa: SIM115  # a pipe that nobody reads is full in 90 s
+            words = [sys.executable, "-m", "suite.worker.nvml", uuid]
+            self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=self._output)
 
     def stop(self) -> list[Reading]:
         """End the process; returns its readings."""
         if self._process is None:
             return []
         try:
-            output, _ = self._process.communicate(timeout=QUERY_SECONDS)  # closing its input ends it
+            self._process.communicate(timeout=QUERY_SECONDS)  # closing its input ends it
         except subprocess.TimeoutExpired:
             self._process.kill()
-            output, _ = self._process.communicate()
+            self._process.wait()
         readings = []
-        for line in output.splitlines():
+        with self._output as output:
+            output.seek(0)
+            lines = output.read().splitlines()
+        for line in lines:
             with contextlib.suppress(ValueError):
                 readings.append(json.loads(line))
         return readings
 
 
-def summarise(readings: list[Reading], ranks_on_gpu: int) -> tuple[dict[str, Any], list[str]]:
-    """Facts of the samples taken while the GPU was busy, and warnings about what contaminates a measurement."""
-    busy = [r for r in readings if (r.get("utilisation") or 0) >= BUSY_PERCENT]
+def summarise(
+    readings: list[Reading], ranks_on_gpu: int, span: tuple[float, float] = (-math.inf, math.inf)
+) -> tuple[dict[str, Any], list[str]]:
+    """Facts of the samples taken while the GPU was busy, and warnings about what contaminates a measurement.
+
+    Args:
+        readings: of the whole launch.
+        ranks_on_gpu: how many processes of the launch use the GPU. Where not even these are seen, whether there are
+            others is unknown.
+        span: the steps, by ``time.perf_counter``. Around them the GPU does other work, under which it clocks otherwise.
+    """
+    during = [r for r in readings if span[0] <= r.get("at", span[0]) <= span[1]]
+    busy = [r for r in during if (r.get("utilisation") or 0) >= BUSY_PERCENT]
     clocks = [r["clock_mhz"] for r in busy if r.get("clock_mhz")]
     powers = [r["power_watts"] for r in busy if r.get("power_watts") is not None]
     heat = [r["temperature"] for r in busy if r.get("temperature") is not None]
     reasons = sorted({reason for r in busy for reason in throttle_reasons(r.get("throttle"))})
     counts = [r["processes"] for r in readings if r.get("processes") is not None]
-    others = max(counts) > ranks_on_gpu if counts else None
+    most = max(counts, default=0)
+    others = most > ranks_on_gpu if most >= ranks_on_gpu else None
     facts = {
         "gpu_samples": len(readings),
         "gpu_clock_mhz_during": statistics.median(clocks) if clocks else None,
@@ -222,11 +237,11 @@ def summarise(readings: list[Reading], ranks_on_gpu: int) -> tuple[dict[str, Any
     }
     warnings = []
     if others:
-        warnings.append("Contaminated: another process used the GPU while it was measured.")
+        warnings.append(f"{CONTAMINATED} another process used the GPU while it was measured.")
     if clocks and min(clocks) < (1 - CLOCK_DROP) * max(clocks):
         why = f" ({', '.join(reasons)})" if reasons else ""
         warnings.append(
-            f"Contaminated: the GPU's clock fell from {max(clocks)} to {min(clocks)} MHz while it was busy{why}."
+            f"{CONTAMINATED} the GPU's clock fell from {max(clocks)} to {min(clocks)} MHz while it was busy{why}."
         )
     return facts, warnings
 
@@ -235,7 +250,8 @@ def _sample_for_ever(uuid: str) -> None:
     """Print a reading twice a second until standard input ends, which is when the rank stops or dies."""
     os.set_blocking(0, False)
     while True:
-        print(json.dumps(query(uuid)), flush=True)
+        at = time.perf_counter()  # on Linux one clock for all processes
+        print(json.dumps({**query(uuid), "at": at}), flush=True)
         time.sleep(SAMPLE_SECONDS)
         with contextlib.suppress(BlockingIOError):
             if os.read(0, 1) == b"":

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import math
 import threading
@@ -46,6 +47,7 @@ class Recorder:
         self._began = time.perf_counter()
         self._stage_began = self._began
         self._marks: dict[str, float] = {}
+        self._entered = [("start", self._began)]
         self._warnings: list[str] = []
         self._lock = threading.Lock()
         self._written = False
@@ -59,6 +61,17 @@ class Recorder:
         with self._lock:
             self._marks[self.stage] = self._marks.get(self.stage, 0.0) + now - self._stage_began
             self.stage, self._stage_began = stage, now
+            self._entered.append((stage, now))
+
+    def span(self, *stages: str) -> tuple[float, float]:
+        """From the beginning of the first of these stages to the end of the last, by ``time.perf_counter``.
+
+        Empty (∞, −∞) when none of them was entered.
+        """
+        with self._lock:
+            ends = [*(at for _, at in self._entered[1:]), time.perf_counter()]
+            spans = [(at, end) for (stage, at), end in zip(self._entered, ends, strict=True) if stage in stages]
+        return min((at for at, _ in spans), default=math.inf), max((end for _, end in spans), default=-math.inf)
 
     def keep(self, **fields: Any) -> None:
         """Set fields of the record."""
@@ -91,6 +104,7 @@ class Recorder:
 
     def fail(self, cause: str, *, fix: str = "", secondary: bool = False) -> None:
         """Write what there is, with the failure. Does nothing when the record has been written already."""
+        flush_libraries()  # the process ends without doing so, and the last words may tell why
         stage = "deadline" if cause.startswith("deadline") else self.stage
         self._write(
             Failure(
@@ -117,8 +131,14 @@ class Recorder:
             self._written = True
 
 
+def flush_libraries() -> None:
+    """Write out what C libraries have printed: into a file they buffer it, and NCCL never flushes by itself."""
+    ctypes.CDLL(None).fflush(None)
+
+
 def read_log(path: Path) -> str:
-    """Everything that this rank has printed; empty when there is no log."""
+    """Everything that this rank has printed, its libraries included; empty when there is no log."""
+    flush_libraries()
     try:
         return path.read_text(errors="replace")
     except OSError:

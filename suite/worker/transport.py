@@ -6,10 +6,12 @@ also make NCCL and Open MPI tell what they chose, and reads that from its own lo
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from suite.policy import NO_TCP, NOT_TOLD, SILENT_FALL_BACK
 from suite.worker.machine import infiniband_ports_up, interface_of
 from suite.worker.sockets import Connection
 
@@ -61,7 +63,7 @@ def describe(
     listed = ", ".join(f"{local} to {remote}" for local, remote in pairs)
     over_tcp = _tcp(pairs)
     if backend == "nccl":
-        used = _nccl(log, over_tcp, listed, infiniband_ports_up() if ports_up is None else ports_up)
+        used = _nccl(log, listed, infiniband_ports_up() if ports_up is None else ports_up)
     elif backend == "mpi":
         used = _mpi(log, over_tcp, listed)
     else:
@@ -91,25 +93,32 @@ def _mpi(log: str, over_tcp: str, listed: str) -> Transport:
     if listed:
         parts.append(over_tcp)
     elif not used:
-        parts.append("no TCP connection: within one host, or not over TCP")
+        parts.append(NO_TCP)
     return Transport("mpi: " + ", ".join(parts), listed)
 
 
-def _nccl(log: str, over_tcp: str, listed: str, ports_up: int) -> Transport:
-    # "NET/Socket : Using [0]eth0:10.0.0.1<0>", "NET/IB : Using [0]mlx5_0:1/IB ..."; "... via P2P/IPC", "via NET/IB/0".
+def _nccl(log: str, listed: str, ports_up: int) -> Transport:
+    # Its ranks meet over TCP whatever carries the data, so its connections say nothing; only its log does:
+    # "NET/Socket : Using [0]eth0:10.0.0.1<0>", "NET/IB : Using [0]mlx5_0:1/IB ..."; "... via P2P/IPC",
+    # "via NET/IB/0", "via NET/IB/0/GDRDMA", and with a proxy's rank "via NET/IB/0(1)/GDRDMA".
     using = re.findall(r"NET/(\w+) : Using ((?:\[\d+\]\S+ ?)+)", log)
-    ways = sorted(set(re.findall(r" via ([A-Z0-9]+/\w+)", log)))
+    via = re.findall(r" via ([A-Z0-9]+/\w+)(?:/\d+(?:\(\d+\))?)?(/GDRDMA)?", log)
+    ways = sorted({way + direct for way, direct in via})
     parts = []
     if ways:
         parts.append("via " + ", ".join(ways))
     parts += [f"NET/{net} {' '.join(names.split())}" for net, names in using]
     if not parts:
-        parts.append(over_tcp if listed else "not told")
+        parts.append(NOT_TOLD)
     warnings = []
-    network = {net for net, _ in using}
-    if ports_up and network == {"Socket"}:
+    between_hosts = not ways or any(way.startswith("NET/") for way in ways)
+    if ports_up and between_hosts and {net for net, _ in using} == {"Socket"} and not _sockets_were_asked_for():
         warnings.append(
-            f"NCCL uses sockets although {ports_up} InfiniBand or RoCE port(s) are up: a silent fall-back. "
+            f"NCCL uses sockets although {ports_up} InfiniBand or RoCE port(s) are up: {SILENT_FALL_BACK}. "
             "Set rdma = true for these hosts in the cluster file, and see that anyone may open /dev/infiniband/uverbs*."
         )
     return Transport("nccl: " + ", ".join(parts), listed, tuple(warnings))
+
+
+def _sockets_were_asked_for() -> bool:
+    return os.environ.get("NCCL_IB_DISABLE", "0") != "0" or os.environ.get("NCCL_NET") == "Socket"

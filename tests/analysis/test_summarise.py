@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import numpy as np
 import pytest
 
+from suite import codec, paths
 from suite.analysis.load import load_run
 from suite.analysis.summarise import summarise
-from suite.records import Equivalence, FreeRun, RankRecord
+from suite.paths import RunPaths
+from suite.records import Equivalence, FreeRun, Manifest, RankRecord
 from suite.summary import Row, Summary
 from tests.support.synthetic import (
     BUCKETS,
@@ -330,8 +333,6 @@ def test_the_interval_covers_the_truth_about_as_often_as_it_says(tmp_path: Path)
 
 
 def test_the_same_records_give_the_same_summary_byte_for_byte(tmp_path: Path) -> None:
-    from suite import codec
-
     run = write_run(tmp_path, Truth(TWO_ARMS, sweep=True))
     assert codec.encode(summarise(run)) == codec.encode(summarise(run))
 
@@ -384,3 +385,82 @@ def test_buffers_that_are_broadcast_are_said_beside_exposed_communication(tmp_pa
         for row in summarise(run).rows
     }
     assert [(arm, len(texts)) for arm, texts in said.items()] == [("gloo", 0), ("mpi", 1)]
+
+
+NCCL_AND_MPI = {
+    "nccl": ArmTruth(0.0418, 0.036, backend="nccl"),
+    "mpi": ArmTruth(0.0967, 0.036, backend="mpi"),
+}
+
+
+def with_pilots(run: RunPaths, told: Mapping[str, str], warning: str = "") -> RunPaths:
+    """The run with one pilot of each arm: a copy of its first launch that tells ``told``."""
+    manifest = codec.read(run.manifest, Manifest)
+    outcomes = list(manifest.launches)
+    for arm, text in told.items():
+        source = next(o for o in manifest.launches if (o.arm, o.kind) == (arm, "train"))
+        name, digests = f"pilot-{arm}", {}
+        for rank in range(source.world_size):
+            record = dataclasses.replace(
+                codec.read(run.rank(source.launch, rank), RankRecord), launch=name, kind="pilot", block=-1,
+                transport=text.format(rank=rank), warnings=(warning,) if warning else (),
+            )  # fmt: skip
+            data = codec.encode(record)
+            paths.write_new(run.rank(name, rank), data)
+            digests[run.rank(name, rank).name] = hashlib.sha256(data).hexdigest()
+        outcomes.append(
+            dataclasses.replace(
+                source, launch=name, index=len(outcomes) + 1, kind="pilot", block=-1, digests=digests
+            )
+        )  # fmt: skip
+    edit_manifest(run, launches=tuple(outcomes))
+    return run
+
+
+def test_a_rows_transport_is_what_its_pilot_was_told_by_the_library(tmp_path: Path) -> None:
+    silent = {"nccl": "nccl: not told", "mpi": "mpi: TCP on eth0 (198.18.0.11)"}
+
+    def untold(record: RankRecord) -> RankRecord:
+        return dataclasses.replace(record, transport=silent.get(record.backend, "unknown"))
+
+    run = write_run(tmp_path, Truth(arms=NCCL_AND_MPI), change=untold)
+    assert row_of(summarise(run), "nccl", 4).transport == "nccl: not told"
+    with_pilots(
+        run,
+        {
+            "nccl": "nccl: via NET/Socket, NET/Socket [0]eth0:198.18.0.1{rank}<0>",
+            "mpi": "mpi: pml ob1, btl tcp, TCP on eth0 (198.18.0.1{rank})",
+        },
+    )
+    found = summarise(run)
+    assert row_of(found, "nccl", 4).transport == "nccl: via NET/Socket, NET/Socket [0]eth0"
+    assert row_of(found, "mpi", 4).transport == "mpi: pml ob1, btl tcp, TCP on eth0"
+
+
+def test_a_timed_launch_that_went_another_way_than_its_pilot_is_told_beside_it(tmp_path: Path) -> None:
+    def another(record: RankRecord) -> RankRecord:
+        return dataclasses.replace(record, transport="mpi: TCP on eth7 (198.18.0.11)")
+
+    run = with_pilots(write_run(tmp_path, Truth(arms=NCCL_AND_MPI), change=another), {"mpi": "mpi: pml ob1"})
+    assert row_of(summarise(run), "mpi", 4).transport == "mpi: TCP on eth7; mpi: pml ob1"
+
+
+def test_a_silent_fall_back_that_a_pilot_saw_is_a_warning_on_the_row_and_only_there(tmp_path: Path) -> None:
+    text = "NCCL uses sockets although 1 InfiniBand or RoCE port(s) are up: a silent fall-back."
+    run = with_pilots(write_run(tmp_path, Truth(arms=NCCL_AND_MPI)), {"nccl": "nccl: via NET/Socket"}, text)
+    found = summarise(run)
+    assert [w for w in row_of(found, "nccl", 4).warnings if "fall-back" in w] == [
+        f"{text} (4 records; first pilot-nccl, rank 0 on h1)"
+    ]
+    assert not [w for w in (*row_of(found, "mpi", 4).warnings, *found.warnings) if "fall-back" in w]
+
+
+def test_a_contaminated_measurement_is_a_warning_on_its_row(tmp_path: Path) -> None:
+    text = "Contaminated: another process used the GPU while it was measured."
+
+    def contaminated(record: RankRecord) -> RankRecord:
+        return dataclasses.replace(record, warnings=(text,)) if (record.arm, record.block) == ("mpi", 2) else record
+
+    found = summarise(write_run(tmp_path, Truth(arms=NCCL_AND_MPI), change=contaminated))
+    assert any(w.startswith(text) for w in row_of(found, "mpi", 4).warnings)
+    assert not [w for w in (*row_of(found, "nccl", 4).warnings, *found.warnings) if w.startswith("Contaminated")]

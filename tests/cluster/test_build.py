@@ -91,6 +91,23 @@ def test_the_projects_own_variants_can_be_read_and_fit_their_dockerfiles() -> No
     assert cuda.deadline_seconds == 24 * 3600
 
 
+def test_a_variant_of_ones_own_is_built_checked_and_deployed_by_its_name(
+    root: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from suite import cluster_actions
+    from suite.cluster.inventory import load
+
+    write_variant(root, 'dockerfile = "docker/Dockerfile.tiny"\n', "a100")
+    monkeypatch.setattr(cluster_actions, "project_root", lambda: root)
+    monkeypatch.setattr(cluster_actions, "build_image", lambda variant, **_: f"built {variant}")  # needs an engine
+    assert cluster_actions.build("a100") == 0
+    example = load(ROOT / "hosts" / "example-rtx3090.toml")
+    assert cluster_actions.image_tag(example, "a100") == "ddp-backend-suite:a100"
+    assert cluster_actions.image_tag(example, "") == "ddp-backend-suite:cuda"
+    with pytest.raises(UsageError, match=r"--variant h100: there is no docker/variants/h100\.toml"):
+        cluster_actions.image_tag(example, "h100")
+
+
 @pytest.mark.parametrize("name", ["rocm", "../cuda", "", "cuda.toml"])
 def test_an_unknown_variant_is_a_usage_error_that_lists_the_known_ones(name: str) -> None:
     with pytest.raises(UsageError, match=r"there is no docker/variants/.*\.toml.*cpu, cuda"):

@@ -6,7 +6,7 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-from suite.cluster.containers import container_options, digest, labels
+from suite.cluster.containers import container_options, devices_inside, digest, labels
 from suite.cluster.inventory import parse
 from suite.paths import project_root
 
@@ -65,6 +65,24 @@ def test_a_gpu_hosts_container_gets_its_devices_and_locked_memory_besides() -> N
 def test_without_a_list_a_gpu_host_gives_all_its_devices() -> None:
     requests = container_options(CLUSTER.hosts[0], CLUSTER, gpu=True)["HostConfig"]["DeviceRequests"]
     assert requests == [{"Driver": "nvidia", "Count": -1, "Capabilities": [["gpu", "compute", "utility"]]}]
+
+
+def test_a_container_counts_its_devices_anew_and_keeps_uuids() -> None:
+    def inside(*devices: str) -> tuple[str, ...]:
+        return devices_inside(replace(CLUSTER.hosts[1], devices=devices))
+
+    assert inside() == ()
+    assert inside("0") == ("0",)
+    assert inside("2") == ("0",)
+    assert inside("0", "2") == ("0", "1")
+    assert inside("10", "3", "1") == ("2", "1", "0")
+    assert inside("GPU-4f1c", "GPU-92aa") == ("GPU-4f1c", "GPU-92aa")
+
+
+def test_a_plan_names_the_devices_as_its_ranks_see_them() -> None:
+    from suite.cluster_actions import slots_of
+
+    assert [host.devices for host in slots_of(CLUSTER, {"h1": "eth0", "h2": "eth0"})] == [(), ("0", "1")]
 
 
 def test_a_host_with_rdma_gives_its_devices_and_locked_memory() -> None:

@@ -29,6 +29,17 @@ Legend:
 
   X    = Self
 """
+PEERS = """\
+ \tGPU0\tGPU1\t
+ GPU0\tX\tCNS\t
+ GPU1\tCNS\tX\t
+
+Legend:
+
+  X    = Self
+  OK   = Status Ok
+  CNS  = Chipset not supported
+"""
 CLUSTER = parse(
     b"""
 [defaults]
@@ -138,6 +149,22 @@ def test_links_between_several_cards_are_reported() -> None:
     facts = replace(SOUND, cards=gpu.parse_cards(TWO), links=gpu.parse_topology(TOPOLOGY), seen_in_container=None)
     found = [f for f in gpu.judge(wide, {"g1": facts, "g2": facts}) if f.check == "gpu links"]
     assert [finding.seen for finding in found] == ["1× PHB", "1× PHB"]
+
+
+@pytest.mark.parametrize(("state", "access"), [("CNS", "0 of 1"), ("OK", "1 of 1")])
+def test_peer_access_between_the_cards_is_reported(state: str, access: str) -> None:
+    assert gpu.parse_topology(PEERS) == (("GPU0", "GPU1", "CNS"),)
+    wide = replace(CLUSTER, hosts=tuple(replace(host, devices=("0", "1")) for host in CLUSTER.hosts))
+    peers = gpu.parse_topology(PEERS.replace("CNS", state))
+    facts = replace(SOUND, cards=gpu.parse_cards(TWO), links=gpu.parse_topology(TOPOLOGY), peers=peers)
+    found = [f for f in gpu.judge(wide, {"g1": facts, "g2": facts}) if f.check == "gpu links"]
+    assert found[0].seen == f"1× PHB; peer access: {access} pairs"
+
+
+def test_limits_that_differ_between_hosts_are_a_warning_though_each_is_a_default() -> None:
+    finding = judged(card(power_limit=390.0, default_limit=390.0))["gpu power"]
+    assert finding.status == WARN
+    assert finding.cause == "the power limits differ: 390 W here, 350 W, 390 W in all."
 
 
 @given(st.text(max_size=200), st.integers(0, 150))

@@ -93,6 +93,7 @@ def test_devices_give_the_number_of_slots() -> None:
         (with_host(slots="2", devices="[0]"), 'host "h1", key "slots"', "list more devices"),
         (with_host(devices='["cuda:0"]'), 'host "h1", key "devices"', "indices or UUIDs"),
         (with_host(devices="[0, 0]"), 'host "h1", key "devices"', "each device once"),
+        (with_host(devices='[0, "GPU-4f1c0000"]'), 'host "h1", key "devices"', "in one way"),
         (with_host(interface='"^lo"'), 'host "h1", key "interface"', '"enp65s0"'),
         (with_host(interface='"eth0,eth1"'), 'host "h1", key "interface"', '"enp65s0"'),
         (with_host(address='"198.18.0.256"'), 'host "h1", key "address"', "write it like"),

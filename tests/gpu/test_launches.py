@@ -117,9 +117,11 @@ def test_collectives_on_the_gpu_have_no_wrong_element_or_a_reason(backend: str, 
         assert all(c["ns"] for c in reduced)
 
 
-def test_an_nccl_pilot_tells_its_network(tmp_path: Path) -> None:
-    record = start(tmp_path, "nccl", ranks=1, kind="pilot", warmup_steps=0).record(0)
+@pytest.mark.parametrize("ranks", [1, 2])
+def test_an_nccl_pilot_tells_its_network_and_measures_its_links(ranks: int, tmp_path: Path) -> None:
+    record = start(tmp_path, "nccl", ranks=ranks, kind="pilot", warmup_steps=0).record(0)
     assert record["failure"] is None
+    assert len([c for c in record["collectives"] if c["purpose"] == "link"]) == ranks - 1
     assert record["transport"].startswith("nccl: ")
     assert record["transport"] != "nccl: not told"
 

@@ -2,6 +2,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
@@ -103,3 +105,12 @@ def test_no_garbage_is_collected_while_calls_are_timed(one_rank: Callable[[], Gr
     timing.measure(one_rank(), Call("barrier", 0, lambda: seen.append(gc.isenabled())), Sweep(repeats=3, warmup=0))
     assert False in seen
     assert gc.isenabled()
+
+
+def test_gloo_is_never_asked_to_send_from_a_gpus_memory() -> None:
+    groups: Any = SimpleNamespace(
+        backend="gloo", world_size=2, rank=0, measured=None, device=SimpleNamespace(kind="cuda")
+    )
+    (make,) = collectives._WAYS["send_recv"]
+    with pytest.raises(UnavailableError, match="gloo cannot send from a GPU's memory"):
+        make(groups, 4096)

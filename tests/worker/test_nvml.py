@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import time
 from pathlib import Path
@@ -114,6 +115,24 @@ def test_a_foreign_process_contaminates() -> None:
     assert nvml.summarise([reading(1700, processes=2)], 2)[1] == []
 
 
+def test_whether_there_are_others_is_unknown_where_not_even_the_own_ranks_are_seen() -> None:
+    hidden = [reading(1700, processes=0), reading(1700, processes=0)]
+    facts, warnings = nvml.summarise(hidden, 1)
+    assert facts["gpu_other_processes"] is None
+    assert warnings == []
+    assert nvml.summarise([reading(1700)], 2)[0]["gpu_other_processes"] is None
+
+
+def test_only_the_clocks_under_the_steps_are_compared() -> None:
+    gate, step, reduction = ({**reading(clock), "at": at} for clock, at in ((1950, 1.0), (1700, 2.0), (1980, 3.0)))
+    facts, warnings = nvml.summarise([gate, step, reduction], 1, span=(1.5, 2.5))
+    assert warnings == []
+    assert facts["gpu_clock_mhz_during"] == facts["gpu_clock_mhz_lowest"] == 1700
+    assert facts["gpu_samples"] == 3
+    assert nvml.summarise([gate, step, reduction], 1)[1] != []
+    assert nvml.summarise([gate], 1, span=(math.inf, -math.inf))[0]["gpu_clock_mhz_during"] is None
+
+
 def test_no_samples_leave_every_fact_unknown() -> None:
     facts, warnings = nvml.summarise([], 1)
     assert warnings == []
@@ -127,3 +146,15 @@ def test_the_sampler_runs_beside_and_ends_with_its_owner(stand_in: None) -> None
     assert readings
     assert readings[0]["model"] == "NVIDIA GeForce RTX 3090"
     assert nvml.Sampler(None).stop() == []
+
+
+def test_the_sampler_goes_on_when_it_has_said_more_than_a_pipe_holds(
+    stand_in: None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    program = tmp_path / "nvidia-smi"
+    program.write_text(program.read_text().replace("NVIDIA GeForce RTX 3090", "X" * 50_000))
+    sampler = nvml.Sampler("GPU-11111111-2222-3333-4444-555555555555")
+    time.sleep(3.5)
+    readings = sampler.stop()
+    assert len(readings) >= 3
+    assert readings[-1]["at"] > readings[0]["at"] + 1

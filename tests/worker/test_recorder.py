@@ -1,7 +1,12 @@
 from __future__ import annotations
 
 import json
+import math
+import os
+import subprocess
+import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -10,7 +15,7 @@ from suite.records import CollectiveSamples
 from suite.worker.failures import is_secondary, one_line
 from suite.worker.identity import Identity
 from suite.worker.recorder import Recorder, log_tail
-from tests.worker.conftest import make_spec
+from tests.worker.conftest import ROOT, make_spec
 
 
 def recorder(folder: Path) -> Recorder:
@@ -102,3 +107,33 @@ def test_a_cause_is_one_line_without_torchs_stack() -> None:
     error = RuntimeError("it broke\nhere\nException raised from x at y.cpp:1 (most recent call first):\nframe #0: a")
     assert one_line(error) == "RuntimeError: it broke here"
     assert one_line(MemoryError()) == "MemoryError"
+
+
+def test_the_span_of_stages_is_from_the_first_to_the_end_of_the_last(tmp_path: Path) -> None:
+    made = recorder(tmp_path)
+    assert made.span("warmup", "measure") == (math.inf, -math.inf)
+    made.enter("warmup")
+    made.enter("measure")
+    began = time.perf_counter()
+    made.enter("buckets")
+    ended = time.perf_counter()
+    first, last = made.span("warmup", "measure")
+    assert first < began < last < ended
+    assert made.span("measure")[0] > first
+    assert made.span("buckets")[1] >= ended  # still going on
+
+
+def test_what_a_c_library_has_printed_but_not_flushed_is_in_the_log(tmp_path: Path) -> None:
+    code = """
+import ctypes, os, pathlib, sys
+from suite.worker.bootstrap import redirect_output
+from suite.worker.recorder import read_log
+log = pathlib.Path(sys.argv[1])
+redirect_output(log)
+ctypes.CDLL(None).puts(b"NET/Socket : Using [0]eth0:10.0.0.1<0>")
+before, after = log.read_text(), read_log(log)
+os._exit(0 if before == "" and after.startswith("NET/Socket") else 1)
+"""
+    words = [sys.executable, "-c", code, str(tmp_path / "rank-0.log")]
+    buffered = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    assert subprocess.run(words, cwd=ROOT, env=buffered, timeout=60, check=False).returncode == 0

@@ -77,6 +77,30 @@ def test_a_silent_fall_back_to_sockets_is_a_warning() -> None:
     assert describe("nccl", NCCL_IB, [], ports_up=2).warnings == ()
 
 
+def test_sockets_are_no_fall_back_within_a_host_or_where_they_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    socket_only = "h1:71:84 [0] NCCL INFO NET/Socket : Using [0]eth0:10.0.0.1<0>\n"
+    assert len(describe("nccl", socket_only, [], ports_up=1).warnings) == 1
+    assert describe("nccl", socket_only + NCCL_LOCAL, [], ports_up=1).warnings == ()
+    monkeypatch.setenv("NCCL_IB_DISABLE", "1")
+    assert describe("nccl", NCCL_SOCKET, [], ports_up=1).warnings == ()
+
+
+def test_direct_access_of_the_adapter_to_the_gpu_is_told() -> None:
+    lines = """\
+h1:71:84 [0] NCCL INFO Channel 00/0 : 3[1000] -> 0[1000] [receive] via NET/IB/0/GDRDMA
+h1:71:84 [0] NCCL INFO Channel 01/0 : 0[0] -> 1[0] [send] via NET/IB/1(2)/GDRDMA
+h1:71:84 [0] NCCL INFO Channel 02/0 : 0[0] -> 1[0] [send] via NET/IB/1
+h1:71:84 [0] NCCL INFO Channel 03/0 : 0[0] -> 1[1] via P2P/CUMEM/read
+"""
+    assert describe("nccl", lines, [], ports_up=1).text == "nccl: via NET/IB, NET/IB/GDRDMA, P2P/CUMEM"
+
+
+def test_nccls_own_meeting_over_tcp_is_no_transport() -> None:
+    found = describe("nccl", "", made(("127.0.0.1", "127.0.0.1")), ports_up=0)
+    assert found.text == "nccl: not told"
+    assert found.connections == "127.0.0.1 to 127.0.0.1"
+
+
 def test_a_launch_that_was_not_told_to_talk_says_so() -> None:
     assert describe("nccl", "", [], ports_up=0).text == "nccl: not told"
 
