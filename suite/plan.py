@@ -10,19 +10,18 @@ from __future__ import annotations
 import itertools
 import math
 import random
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
 from suite.errors import UsageError
 from suite.paths import is_safe_name
+from suite.policy import VARIABLES, is_settable
 from suite.records import BACKENDS, FORMAT_VERSION, Arm, DdpOptions, HostSlots, LaunchSpec, Settings, Sweep
 
 COLLECTIVES = "collectives"
 KNOWN_WORKLOADS = ("linear", "resnet50", "transformer", "transformer-tiny", COLLECTIVES)
 SINGLE_ARM = "single"
 AA_ARM = "aa"
-_VARIABLE = re.compile(r"(?=.{1,100}$)[A-Z][A-Z0-9]*(_[A-Za-z0-9_]*)?")  # Open MPI's own are like OMPI_MCA_pml
 
 
 @dataclass(frozen=True)
@@ -107,6 +106,10 @@ class Plan:
                 raise ValueError(f"{name[:100]!r} cannot be part of a file's name")
         if len(set(arms)) < len(arms):
             raise ValueError("two arms have one name")
+        for arm in self.arms:
+            for variable, text in arm.environment.items():
+                if not is_settable(variable) or not text.isprintable():
+                    raise ValueError(f"arm {arm.name} sets {variable[:100]!r}, which no arm may")
 
 
 @dataclass(frozen=True)
@@ -165,10 +168,10 @@ def _parse_arm(text: str, ddp: DdpOptions) -> Arm:
         if not separator or not key:
             raise UsageError(f"--arm {name}: {setting!r} is not KEY=VALUE.")
         if key[0].isupper() and not key[1:2].islower():
-            if not _VARIABLE.fullmatch(key) or not value.isprintable():
+            if not is_settable(key) or not value.isprintable():
                 raise UsageError(
-                    f"--arm {name}: {setting!r} sets no variable.",
-                    fix="write NAME=TEXT, e.g. NCCL_ALGO=Ring or OMPI_MCA_pml=ob1, with printable characters.",
+                    f"--arm {name}: {setting!r} sets no variable that a record would show.",
+                    fix=f"write NAME=TEXT with printable characters; names begin with {', '.join(VARIABLES)}.",
                 )
             environment[key] = value
         else:

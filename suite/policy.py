@@ -9,6 +9,7 @@ one. A fact that cannot be found on a machine is None: unknown, and unknown is n
 
 from __future__ import annotations
 
+import re
 from typing import NamedTuple
 
 # How a rank begins or words what belongs to its row; all else that it warns of belongs to the run.
@@ -136,9 +137,17 @@ FACTS: dict[str, Fact] = {
 # Allow-listed environment variables are recorded as "env.NAME". Launchers set some of these themselves, so that
 # backends differ in them; what matters of them has a fact of its own above.
 ENVIRONMENT_PREFIX = "env."
+# What an arm or a cluster file may set, and what is recorded of a rank's environment: never LD_PRELOAD or PATH.
+VARIABLES = ("NCCL_", "GLOO_", "OMPI_", "PRTE_", "UCX_", "OMP_", "TORCH_", "CUDA_")
+_VARIABLE = re.compile(r"(?=.{1,100}$)[A-Z][A-Z0-9]*(_[A-Za-z0-9_]*)?")  # Open MPI's own are like OMPI_MCA_pml
 ENVIRONMENT_POLICY = "info"
 
 POLICY: dict[str, str] = {name: fact.policy for name, fact in FACTS.items()}
+
+
+def is_settable(name: str) -> bool:
+    """Whether that is the name of an environment variable that may be set and is recorded."""
+    return bool(_VARIABLE.fullmatch(name)) and name.startswith(VARIABLES)
 
 
 def policy_of(name: str) -> str:

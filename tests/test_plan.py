@@ -21,7 +21,7 @@ from suite.plan import (
     launch_spec,
     parse_arms,
 )
-from suite.records import DdpOptions, HostSlots, Settings
+from suite.records import Arm, DdpOptions, HostSlots, Settings
 
 FOUR = tuple(HostSlots(f"h{i}", f"198.18.0.1{i}", 1, "eth0") for i in range(1, 5))
 
@@ -122,9 +122,11 @@ def test_an_arm_can_set_the_variables_of_open_mpi() -> None:
         ([], ["x=gloo,speed=9"], "no option 'speed'"),
         ([], ["x=gloo,static_graph=maybe"], "neither true nor false"),
         ([], ["x=gloo,Bucket_mb=5"], "no option 'Bucket_mb'"),
-        ([], ["x=gloo,X Y=1"], "sets no variable"),
-        ([], ["x=gloo,X=a\nb"], "sets no variable"),
-        ([], ["x=gloo,X=\udcff"], "sets no variable"),
+        ([], ["x=gloo,GLOO_X Y=1"], "sets no variable"),
+        ([], ["x=gloo,GLOO_X=a\nb"], "sets no variable"),
+        ([], ["x=gloo,GLOO_X=\udcff"], "sets no variable"),
+        ([], ["x=gloo,LD_PRELOAD=/x.so"], "sets no variable that a record would show"),
+        ([], ["x=gloo,PATH=/x"], "names begin with NCCL_, GLOO_"),
         ([], [], "nothing to compare"),
     ],
 )
@@ -154,3 +156,10 @@ def test_a_specification_says_everything_and_injects_into_one_arm_only() -> None
     assert specs["gloo"].seed == specs["mpi"].seed
     assert [h.name for h in specs["gloo"].hosts] == ["h1", "h2", "h3", "h4"]
     assert specs["gloo"].distinct_hosts
+
+
+@pytest.mark.parametrize(("variable", "text"), [("LD_PRELOAD", "/x.so"), ("PATH", "/x"), ("NCCL_X", "a\nb")])
+def test_a_stored_plan_cannot_set_what_no_option_can(variable: str, text: str) -> None:
+    arm = Arm("gloo", "gloo", {variable: text})
+    with pytest.raises(ValueError, match=r"gloo sets .* which no arm may"):
+        replace(plan_for(), arms=(arm,))

@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from suite.analysis.statistics import Interval
-
 LINK_FRACTION_LIMIT = 1.05
 
 _RING_SHARE = ("all_gather", "reduce_scatter", "all_to_all")
@@ -23,7 +21,7 @@ COLLECTIVES = ("all_reduce", *_RING_SHARE, *_WHOLE, "barrier")
 
 @dataclass(frozen=True)
 class LinkFraction:
-    """busbw ÷ B. ``suspicious``: above 1.05 even at the upper end of B's interval, so S or B is wrong."""
+    """busbw ÷ B. ``suspicious``: above 1.05, which no link allows, so that S or B is wrong."""
 
     fraction: float
     suspicious: bool
@@ -67,13 +65,7 @@ def lower_bound_seconds(collective: str, size_bytes: int, world_size: int, link:
     return None if factor is None else factor * size_bytes / link
 
 
-def link_fraction(bus_bandwidth: float, link: float, interval: Interval | None = None) -> LinkFraction:
-    """busbw over the measured link bandwidth B.
-
-    Args:
-        bus_bandwidth: bytes per second.
-        link: B, bytes per second.
-        interval: of B, where it has one: only a fraction above 1.05 of its upper end is suspicious.
-    """
-    most = link if interval is None else max(link, interval.high)
-    return LinkFraction(bus_bandwidth / link, bus_bandwidth / most > LINK_FRACTION_LIMIT)
+def link_fraction(bus_bandwidth: float, link: float) -> LinkFraction:
+    """busbw over the measured link bandwidth B, both in bytes per second."""
+    fraction = bus_bandwidth / link
+    return LinkFraction(fraction, fraction > LINK_FRACTION_LIMIT)

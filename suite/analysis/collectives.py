@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from suite.analysis import bandwidth, statistics
 from suite.analysis.load import CollectiveTimes, LaunchData
-from suite.analysis.statistics import Interval
 from suite.summary import CollectiveResult, LinkResult
 
 Nanoseconds = NDArray[np.int64]
@@ -97,11 +96,8 @@ def link_of(links: Sequence[LinkResult], world_size: int) -> LinkResult | None:
 
 
 def is_suspicious(busbw: float | None, link: LinkResult | None) -> bool:
-    """Whether a busbw is above 105% of the link's speed, even at the upper end of that speed's interval."""
-    if busbw is None or link is None:
-        return False
-    interval = None if link.ci is None else Interval(*link.ci, 0.95)
-    return bandwidth.link_fraction(busbw, link.bytes_per_second, interval).suspicious
+    """Whether a busbw is above 105% of the link's speed."""
+    return busbw is not None and link is not None and bandwidth.link_fraction(busbw, link.bytes_per_second).suspicious
 
 
 def collective_results(launches: Sequence[LaunchData], links: Sequence[LinkResult]) -> tuple[CollectiveResult, ...]:

@@ -20,7 +20,7 @@ LEFT_OUT = frozenset(
 )
 # What mpirun tells its ranks about themselves; what it was told by people stays.
 LAUNCHER_VARIABLES = re.compile(
-    r"env\.(OMPI_(?!MCA_)|OMPI_MCA_(ess|orte|initial|num|app|state|pmix|mpi_oversubscribe)_?).*"
+    r"env\.(PRTE_(?!MCA_)|OMPI_(?!MCA_)|OMPI_MCA_(ess|orte|initial|num|app|state|pmix|mpi_oversubscribe)_?).*"
 )
 _ORDER = {name: place for place, name in enumerate(FACTS)}
 MOST_VALUES = 6  # of one fact on one host that are listed; more are cut with a count

@@ -6,6 +6,8 @@ agree with are wrong; with no majority, all that disagree are, because nothing t
 
 from __future__ import annotations
 
+import itertools
+import math
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -29,6 +31,8 @@ class Disagreement:
     right: float
 
     def __str__(self) -> str:
+        if math.isnan(self.left + self.right):
+            return f"rank {self.rank}, step {self.step}: a loss is there for one of the two only"
         relative = abs(self.left - self.right) / max(abs(self.left), abs(self.right))
         return (
             f"rank {self.rank}, step {self.step}: {self.left:.8g} against {self.right:.8g},"
@@ -92,8 +96,9 @@ def _outvoted(arms: Mapping[str, Losses]) -> dict[str, str]:
 
 def _compare(left: Losses, right: Losses) -> Disagreement | None:
     for rank in sorted(set(left) & set(right)):
-        for step, (a, b) in enumerate(zip(left[rank], right[rank], strict=False)):
-            if abs(a - b) > LOSS_TOLERANCE * max(abs(a), abs(b)):
+        # One that has fewer has not shown the others to be right.
+        for step, (a, b) in enumerate(itertools.zip_longest(left[rank], right[rank], fillvalue=math.nan)):
+            if math.isnan(a + b) or abs(a - b) > LOSS_TOLERANCE * max(abs(a), abs(b)):
                 return Disagreement(rank, step, a, b)
     return None
 

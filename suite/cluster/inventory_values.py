@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
+from suite.policy import VARIABLES, is_settable
+
 Table = dict[str, Any]
 # The same families of variables that a record keeps: what is set here can always be seen in the results.
-ENVIRONMENT_PREFIXES = ("NCCL_", "GLOO_", "OMPI_", "PRTE_", "UCX_", "OMP_", "TORCH_", "CUDA_")
 _NOT_SETTABLE = {"CUDA_VISIBLE_DEVICES": "devices"}
 _HOST_NAME = re.compile(
     r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*"
@@ -22,7 +23,6 @@ _IMAGE = re.compile(r"[a-z0-9][a-z0-9._/:-]*(?:@sha256:[0-9a-f]{64})?", re.IGNOR
 _DEVICE = re.compile(r"\d{1,3}|(?:GPU|MIG)-[0-9A-Za-z/-]{4,80}")
 _SIZE = re.compile(r"(\d{1,6})\s*([kmgt])(?:i?b)?", re.IGNORECASE)
 _RANGE = re.compile(r"(\d{1,5})\s*-\s*(\d{1,5})")
-_VARIABLE = re.compile(r"(?=.{1,100}$)[A-Z][A-Z0-9]*(_[A-Za-z0-9_]*)?")  # Open MPI's own are like OMPI_MCA_pml
 MIN_RENDEZVOUS_PORTS = 10
 
 
@@ -175,10 +175,10 @@ def _environment(value: Any) -> dict[str, str]:
     for name, text in value.items():
         if name in _NOT_SETTABLE:
             raise _Wrong(f"sets {name}, which the suite sets itself.", f"use the key {_NOT_SETTABLE[name]}.")
-        if not _VARIABLE.fullmatch(name) or not name.startswith(ENVIRONMENT_PREFIXES):
+        if not is_settable(name):
             raise _Wrong(
                 "sets a variable that no record would show.",
-                f"use names that begin with {', '.join(ENVIRONMENT_PREFIXES)}.",
+                f"use names that begin with {', '.join(VARIABLES)}.",
             )
         if not isinstance(text, str) or not text.isprintable():
             raise _Wrong(f"gives {name} something that is no printable text.", 'write a text in quotes, e.g. "1".')

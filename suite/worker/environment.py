@@ -15,14 +15,13 @@ from typing import Any
 import torch
 
 import suite
-from suite.policy import ENVIRONMENT_PREFIX
+from suite.policy import ENVIRONMENT_PREFIX, VARIABLES
 from suite.records import LaunchSpec
 from suite.worker import mpi, nvml
 from suite.worker.device import Device
 from suite.worker.identity import Identity, own_slots
 from suite.worker.machine import interface_facts, machine_facts, momentary_facts
 
-ALLOWED_PREFIXES = ("NCCL_", "GLOO_", "OMPI_", "UCX_", "OMP_", "TORCH_", "CUDA_")
 MASK = "(masked)"
 _SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|PRIVATE|AUTH|APIKEY|API_KEY|ACCESS_KEY|COOKIE", re.IGNORECASE)
 # Long words of letters and digits that are no path, list, number or device: what tokens and keys look like.
@@ -130,7 +129,7 @@ def allowed_variables(environ: Mapping[str, str]) -> dict[str, str]:
     return {
         f"{ENVIRONMENT_PREFIX}{name}": mask(name, value)
         for name, value in sorted(environ.items())
-        if name.startswith(ALLOWED_PREFIXES)
+        if name.startswith(VARIABLES)
     }
 
 

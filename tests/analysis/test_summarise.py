@@ -177,6 +177,20 @@ def test_with_two_backends_a_disagreement_names_both(tmp_path: Path) -> None:
     assert all("no majority" in (row.reason or "") for row in summary.rows)
 
 
+def test_an_arm_with_fewer_losses_has_not_shown_the_same(tmp_path: Path) -> None:
+    def shorter(record: RankRecord) -> RankRecord:
+        gate = record.equivalence
+        return (
+            dataclasses.replace(record, equivalence=dataclasses.replace(gate, losses=gate.losses[:-1]))
+            if (record.arm == "mpi")
+            else record
+        )
+
+    summary = summarise(write_run(tmp_path, Truth(THREE), change=shorter))
+    assert {row.arm: row.status for row in summary.rows} == {"gloo": "ok", "mpi": "invalid", "gloo-b": "ok"}
+    assert "a loss is there for one of the two only" in (row_of(summary, "mpi").reason or "")
+
+
 def test_losses_within_the_tolerance_pass(tmp_path: Path) -> None:
     arms = {**TWO_ARMS, "mpi": dataclasses.replace(TWO_ARMS["mpi"], losses_shift=0.9e-5)}
     assert all(row.status == "ok" for row in summarise(write_run(tmp_path, Truth(arms))).rows)

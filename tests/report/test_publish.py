@@ -24,7 +24,7 @@ from suite.records import Failure, Manifest, RankRecord
 from suite.report import bundle, write_all
 from suite.report.index import render_index
 from suite.report.publish import load_plan_of_bundle, publish, unpacked
-from suite.report.verify import verification_text, verify
+from suite.report.verify import compare_json, verification_text, verify
 from tests.support.synthetic import TWO_ARMS, Truth, edit_manifest, write_run
 
 HOSTS = ("tiger", "lion", "puma", "lynx")
@@ -402,3 +402,14 @@ def test_another_version_of_the_report_code_is_a_note_not_a_failure(
     result = verify(published)
     assert result.sound
     assert any("another version of the report's code" in note for note in result.notes)
+
+
+def test_fitted_numbers_may_differ_a_little_more_than_computed_ones() -> None:
+    stored = {"models": [{"alpha": 1.0, "beta": 2.0}], "rows": [{"seconds": 1.0}]}
+    near = {"models": [{"alpha": 1.000001, "beta": 2.0}], "rows": [{"seconds": 1.0}]}
+    assert list(compare_json(stored, near, "summary.json")) == []
+    far = {"models": [{"alpha": 1.0001, "beta": 2.0}], "rows": [{"seconds": 1.000001}]}
+    assert [text.partition(":")[0] for text in compare_json(stored, far, "summary.json")] == [
+        "summary.json.models[0].alpha",
+        "summary.json.rows[0].seconds",
+    ]
