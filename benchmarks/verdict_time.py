@@ -36,12 +36,12 @@ from suite.records import Manifest
 from suite.report.bundle import unpacked
 from suite.summary import PairResult, Summary
 
-PAIR = Path("results") / "published" / "lab-pair"
+PAIR = Path("results") / "published" / "lab-1-gbit"
 DIFFERENCES = (0.0, 0.02, 0.05, 0.10, 0.30)
 CAMPAIGNS = 4000
 QUICK_CAMPAIGNS = 400
 CHUNK = 250
-WRONG_SIDE = 0.025  # half of the 5% that a verdict may be wrong
+MAX_FALSE = 0.06
 
 
 @dataclass(frozen=True)
@@ -204,8 +204,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         for pair in pairs
         for place, difference in enumerate(DIFFERENCES)
     ]
-    wrong = max(time.standard.faster for time in times)
-    limits = [Limit("simulated verdicts on the wrong side, worst case", wrong, high=WRONG_SIDE, unit="%")]
+    # The first arm is truly slower, or as fast: "faster" is false, and so is "slower" where nothing differs.
+    wrong = max(time.standard.faster + (0.0 if time.difference else time.standard.slower) for time in times)
+    limits = [Limit("false verdicts of simulated campaigns, worst case", wrong, high=MAX_FALSE, unit="%")]
     outcomes = {
         "run": PAIR.name,
         "campaigns": campaigns,

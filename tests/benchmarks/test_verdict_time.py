@@ -23,10 +23,10 @@ def test_a_published_run_gives_its_pairs_with_the_slower_arm_above_one() -> None
     found = {pair.comparison: pair for pair in verdict_time.pairs_of(BUNDLE)}
     pair = found["linear, world size 4"]
     assert pair.verdict == "slower"
-    assert pair.low == pytest.approx(1.71, abs=0.01)
-    assert pair.high == pytest.approx(1.91, abs=0.01)
-    assert pair.blocks == 6
-    assert pair.block_minutes == pytest.approx(2 * (17.5 + 19.0) / 2 / 60, rel=0.05)
+    assert pair.low == pytest.approx(1.965, abs=0.001)
+    assert pair.high == pytest.approx(2.133, abs=0.001)
+    assert pair.blocks == 10
+    assert pair.block_minutes == pytest.approx(0.66, abs=0.01)
     assert 0.005 < pair.noise < 0.1
     assert all(pair.ratio >= 1 for pair in found.values())
 
