@@ -12,7 +12,7 @@ import pytest
 ROOT = Path(__file__).resolve().parent.parent
 # From left to right; a module may import what stands in its own group or to the left of it.
 GROUPS = (
-    ("errors", "records", "summary", "policy"),
+    ("errors", "numerals", "records", "summary", "policy"),
     ("paths", "codec", "console", "provenance"),
     ("plan", "launcher"),
     ("options", "schema"),

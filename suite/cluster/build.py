@@ -23,6 +23,7 @@ from typing import IO
 import suite
 from suite.cluster.variants import Variant, load_variant, refuse_unknown
 from suite.errors import DeployError, PreflightError
+from suite.numerals import version_numbers
 from suite.provenance import commit
 
 Progress = Callable[[str], None]
@@ -102,7 +103,7 @@ def choose_builder(variant: Variant) -> tuple[list[str], dict[str, str]]:
         PreflightError: there is no client, no engine that answers, or no builder that can do it.
     """
     version = _asked(["docker", "version", "--format", "{{.Client.Version}} {{.Server.Version}}"])
-    major = int(re.sub(r"\D.*", "", version) or 0)
+    major = next(iter(version_numbers(version)), 0)
     if _answers(["docker", "buildx", "version"]):
         builder = _asked(["docker", "context", "inspect", "--format", "{{.Name}}"])
         return ["docker", "buildx", "build", "--builder", builder, "--load", "--progress=plain"], {}

@@ -16,18 +16,18 @@ from suite.records import Failure, LaunchSpec, RankRecord
 LOG_TAIL_LINES = 12
 _LAST_BYTES = 64 * 1024
 # "prterun noticed that process rank 1 with PID 71 on node h2 exited on signal 9 (Killed)."
-_MPI_SIGNAL = re.compile(r"process rank (\d+) with PID \S+ on node (\S+) exited on\s+signal (\d+)")
+_MPI_SIGNAL = re.compile(r"process rank ([0-9]{1,9}) with PID \S+ on node (\S+) exited on\s+signal ([0-9]{1,9})")
 # "prterun has exited due to process rank 1 with PID 159 on node h2 calling "abort"."
-_MPI_ABORT = re.compile(r"process rank (\d+) with PID \S+ on node \S+ calling\s+\"abort\"")
+_MPI_ABORT = re.compile(r"process rank ([0-9]{1,9}) with PID \S+ on node \S+ calling\s+\"abort\"")
 # "  Peer host:  h4": what a rank prints whose connection to that host's rank broke.
 _MPI_PEER = re.compile(r"^\s*Peer host:\s+(\S+)", re.MULTILINE)
 # What a rank tells its launcher when it can tell nobody else: see ``suite.worker.bootstrap``.
-_UNWRITTEN = re.compile(r"suite\.worker: rank-(\d+)\.json could not be written: ([^\r\n]+)")
+_UNWRITTEN = re.compile(r"suite\.worker: rank-([0-9]{1,9})\.json could not be written: ([^\r\n]+)")
 # "ssh: connect to host 198.18.0.12 port 2222: Connection refused", from mpirun's way to another host.
 _SSH_REFUSED = re.compile(r"ssh: connect to host (\S+) port (\d+): ([^\r\n]+)")
 # torchrun's table of failures: "rank : 1 (local_rank: 0)", "exitcode : -9 (pid: 71)"
-_TORCHRUN_RANK = re.compile(r"rank\s*:\s*(\d+) \(local_rank")
-_TORCHRUN_EXIT = re.compile(r"exitcode\s*:\s*(-?\d+)")
+_TORCHRUN_RANK = re.compile(r"rank\s*:\s*([0-9]{1,9}) \(local_rank")
+_TORCHRUN_EXIT = re.compile(r"exitcode\s*:\s*(-?[0-9]{1,9})")
 
 
 @dataclass(frozen=True)

@@ -17,6 +17,7 @@ from suite.cluster.engine import Engine
 from suite.cluster.findings import Finding, fail, ok, skipped, warn
 from suite.cluster.inventory import Cluster, Host
 from suite.console import printable
+from suite.numerals import natural, version_numbers
 
 QUERY_SECONDS = 30.0
 # CUDA 11.8 on GeForce cards: NVIDIA's release notes ask for driver 520.61.05 on Linux.
@@ -119,9 +120,9 @@ def parse_cards(text: str) -> tuple[Gpu, ...]:
     """The cards in the answer to ``QUERY``; lines that are no card are left out."""
     cards = []
     for row in _rows(text):
-        if len(row) == len(_FIELDS.split(",")) and row[0].isdigit():
+        if len(row) == len(_FIELDS.split(",")) and (index := natural(row[0])) is not None:
             persistence = {"Enabled": True, "Disabled": False}.get(row[4])
-            cards.append(Gpu(int(row[0]), row[1], row[2], row[3], persistence, *map(_number, row[5:])))
+            cards.append(Gpu(index, row[1], row[2], row[3], persistence, *map(_number, row[5:])))
     return tuple(cards)
 
 
@@ -129,8 +130,8 @@ def parse_processes(text: str) -> tuple[Process, ...]:
     """The processes in the answer to ``APPS``. A process's name may hold commas."""
     found = []
     for row in _rows(text):
-        if len(row) >= 4 and row[1].isdigit():
-            found.append(Process(row[0], int(row[1]), ", ".join(row[2:-1]), _number(row[-1])))
+        if len(row) >= 4 and (pid := natural(row[1])) is not None:
+            found.append(Process(row[0], pid, ", ".join(row[2:-1]), _number(row[-1])))
     return tuple(found)
 
 
@@ -150,17 +151,12 @@ def parse_topology(text: str) -> tuple[tuple[str, str, str], ...]:
     for line in plain.splitlines():
         words = line.split()
         if not header:
-            header = [word for word in words if re.fullmatch(r"GPU\d+", word)]
-        elif words and re.fullmatch(r"GPU\d+", words[0]):
+            header = [word for word in words if re.fullmatch(r"GPU[0-9]{1,4}", word)]
+        elif words and re.fullmatch(r"GPU[0-9]{1,4}", words[0]):
             for other, kind in zip(header, words[1:], strict=False):
                 if int(words[0][3:]) < int(other[3:]):
                     links.append((words[0], other, kind))
     return tuple(links)
-
-
-def driver_numbers(version: str) -> tuple[int, ...]:
-    """A driver's version as numbers: "535.104.05" gives (535, 104, 5)."""
-    return tuple(int(part) for part in re.findall(r"\d+", version))
 
 
 def wanted(host: Host, facts: GpuFacts) -> tuple[Gpu, ...]:
@@ -210,7 +206,7 @@ def judge(cluster: Cluster, facts: Mapping[str, GpuFacts | None]) -> list[Findin
 
 def _driver(host: Host, facts: GpuFacts, drivers: Counter[str]) -> Finding:
     version = facts.cards[0].driver
-    if driver_numbers(version) < OLDEST_DRIVER:
+    if version_numbers(version) < OLDEST_DRIVER:
         cause = f"driver {version} is older than {OLDEST_DRIVER[0]}, which CUDA 11.8 needs."
         return fail(host.name, "gpu driver", version, cause, "install a newer driver there.")
     common = drivers.most_common(1)[0][0]

@@ -184,7 +184,7 @@ def _listeners(
         deadline = time.monotonic() + _LISTEN_SECONDS
         while time.monotonic() < deadline and not program.ended:
             if program.lines:
-                with contextlib.suppress(ValueError):
+                with contextlib.suppress(ValueError, TypeError):
                     return program, [int(number) for number in json.loads(program.lines[0][1])]
                 break
             time.sleep(0.01)

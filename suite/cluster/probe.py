@@ -11,6 +11,7 @@ from typing import Any
 
 from suite.cluster.engine import Engine
 from suite.errors import HostError
+from suite.numerals import natural
 
 PROBE_SECONDS = 30.0
 # Fixed text; what varies (a folder, the peers' addresses) comes as arguments.
@@ -119,8 +120,8 @@ def parse(host: str, text: str, engine: dict[str, Any], clock: Clock | None) -> 
         hostname=parts.get("hostname", ""),
         machine_id=parts.get("machine-id", ""),
         boot_id=parts.get("boot-id", ""),
-        shm_free_bytes=_number(parts.get("shm")),
-        disk_free_bytes=_number(parts.get("disk")),
+        shm_free_bytes=natural(parts.get("shm")),
+        disk_free_bytes=natural(parts.get("disk")),
         addresses=_addresses(parts.get("addresses", "")),
         routes=routes,
         route_errors=route_errors,
@@ -130,10 +131,6 @@ def parse(host: str, text: str, engine: dict[str, Any], clock: Clock | None) -> 
         clock=clock,
         engine=engine,
     )
-
-
-def _number(text: str | None) -> int | None:
-    return int(text) if text and text.isdigit() else None
 
 
 def _json_list(text: str) -> list[Any]:
@@ -179,10 +176,10 @@ def _listening(text: str) -> dict[int, int]:
     found: dict[int, int] = {}
     for line in text.splitlines():
         fields = line.split()
-        if len(fields) > 7 and fields[3] == _LISTENING and fields[7].isdigit():
+        if len(fields) > 7 and fields[3] == _LISTENING and (user := natural(fields[7])) is not None:
             port = fields[1].rpartition(":")[2]
             if re.fullmatch(r"[0-9A-Fa-f]{4}", port):
-                found[int(port, 16)] = int(fields[7])
+                found[int(port, 16)] = user
     return found
 
 
@@ -193,9 +190,9 @@ def _holders(text: str) -> dict[int, str]:
         fields = line.split()
         named = re.search(r'\(\("([^"]+)",pid=(\d+)', line)
         if len(fields) > 3 and named:
-            port = fields[3].rpartition(":")[2]
-            if port.isdigit():
-                found[int(port)] = f"{named.group(1)}, process {named.group(2)}"
+            port = natural(fields[3].rpartition(":")[2])
+            if port is not None:
+                found[port] = f"{named.group(1)}, process {named.group(2)}"
     return found
 
 
@@ -203,6 +200,6 @@ def _users(text: str) -> dict[int, str]:
     found: dict[int, str] = {}
     for line in text.splitlines():
         fields = line.split(":")
-        if len(fields) > 2 and fields[2].isdigit():
-            found.setdefault(int(fields[2]), fields[0])
+        if len(fields) > 2 and (number := natural(fields[2])) is not None:
+            found.setdefault(number, fields[0])
     return found

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 
@@ -10,6 +9,7 @@ from suite.cluster.findings import Finding, fail, ok, skipped, warn
 from suite.cluster.images import Image, platform
 from suite.cluster.inventory import Cluster, Host
 from suite.cluster.probe import HostFacts
+from suite.numerals import version_numbers
 
 OLDEST_DOCKER = (20, 10)
 SPACE_FACTOR = 2  # the engine unpacks the archive to a temporary folder before it makes layers of it
@@ -28,7 +28,7 @@ def space_needed(image: Image, present_bytes: int) -> int:
 def docker_version(host: Host, facts: HostFacts) -> Finding:
     """The engine is new enough and not rootless: a rootless one has no real host network."""
     version = str(facts.engine.get("ServerVersion", ""))
-    numbers = tuple(int(n) for n in re.findall(r"\d+", version)[:2])
+    numbers = version_numbers(version)[:2]
     rootless = any("rootless" in str(option) for option in facts.engine.get("SecurityOptions") or [])
     if numbers < OLDEST_DOCKER:
         return fail(

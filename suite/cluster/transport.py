@@ -24,6 +24,8 @@ import requests.adapters
 import urllib3
 import urllib3.connection
 
+from suite.numerals import version_numbers
+
 BASE_URL = "http://engine:2375"  # never resolved: every request is mounted on the adapter below
 DIAL = "docker system dial-stdio"
 OLDEST_API = "1.41"  # Docker 20.10
@@ -190,7 +192,7 @@ def engine(transport: paramiko.Transport, timeout: int) -> docker.APIClient:
     client.mount(BASE_URL, _Adapter(transport))
     # Engines differ in the newest and, from 29 on, in the oldest version that they speak: use their own.
     version = str(client.version(api_version=False).get("ApiVersion", ""))
-    if _numbers(version) < _numbers(OLDEST_API):
+    if version_numbers(version) < version_numbers(OLDEST_API):
         client.close()
         raise docker.errors.DockerException(
             f"it speaks API version {version or 'unknown'}; {OLDEST_API} (Docker 20.10) is the oldest usable"
@@ -230,7 +232,3 @@ def root_cause(error: BaseException) -> str:
         if inner is None or inner is seen:
             return str(seen) or type(seen).__name__
         seen = inner
-
-
-def _numbers(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".") if part.isdigit())
