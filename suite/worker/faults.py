@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from suite.errors import LaunchError
+from suite.numerals import natural
 from suite.worker.workloads import LossFunction
 
 KINDS = ("corrupt-gradient", "raise", "kill", "stop", "hang")
@@ -29,9 +30,10 @@ def injected(inject: str | None, rank: int) -> str | None:
     if inject is None:
         return None
     kind, _, place = inject.partition("@")
-    if kind not in KINDS or not place.isdigit():
+    number = natural(place)
+    if kind not in KINDS or number is None:
         raise LaunchError(f"There is no fault {inject!r}.", fix=f"use one of {', '.join(KINDS)}, with @RANK.")
-    return kind if int(place) == rank else None
+    return kind if number == rank else None
 
 
 def faulty_loss(kind: str, loss_fn: LossFunction) -> LossFunction:
