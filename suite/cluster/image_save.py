@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
-import queue
 import threading
 from collections.abc import Callable
+from concurrent.futures import Future
 from types import TracebackType
 
 import requests
@@ -23,42 +22,34 @@ class Saving:
 
     def __init__(self, ask: Open) -> None:
         self._ask = ask
-        self._lock = threading.Lock()
-        self._over = self._taken = False
-        self._answer: queue.Queue[requests.Response | Exception] = queue.Queue()
+        self._taken = False
+        self._answer: Future[requests.Response] = Future()
+        # No executor: the interpreter would wait for its threads at the end.
         threading.Thread(target=self._wait, name="save", daemon=True).start()
 
     def _wait(self) -> None:
-        answer: requests.Response | Exception
         try:
             answer = self._ask()
         except Exception as error:
-            answer = error
-        with self._lock:
-            self._answer.put(answer)
-            if self._over:
-                self._drop()
+            self._answer.set_exception(error)
+        else:
+            self._answer.set_result(answer)
 
     def take(self) -> requests.Response:
         """The archive's stream, which the taker closes. Raises what asking for it raised."""
         if self._taken:
             return self._ask()
         self._taken = True
-        answer = self._answer.get()  # asking has a deadline of its own
-        if isinstance(answer, Exception):
-            raise answer
-        return answer
-
-    def _drop(self) -> None:
-        with contextlib.suppress(queue.Empty):
-            answer = self._answer.get_nowait()
-            if not isinstance(answer, Exception):
-                answer.close()
+        return self._answer.result()  # asking has a deadline of its own
 
     def __enter__(self) -> Saving:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
-        with self._lock:
-            self._over = True
-            self._drop()
+        if not self._taken:
+            self._answer.add_done_callback(_close)  # at once, if it is there
+
+
+def _close(answer: Future[requests.Response]) -> None:
+    if answer.exception() is None:
+        answer.result().close()
