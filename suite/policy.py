@@ -137,7 +137,8 @@ FACTS: dict[str, Fact] = {
 # Allow-listed environment variables are recorded as "env.NAME". Launchers set some of these themselves, so that
 # backends differ in them; what matters of them has a fact of its own above.
 ENVIRONMENT_PREFIX = "env."
-# What an arm or a cluster file may set, and what is recorded of a rank's environment: never LD_PRELOAD or PATH.
+# What an arm or a cluster file may set is what is recorded of a rank's environment, so that what was set can always be
+# seen in the results: never LD_PRELOAD or PATH.
 VARIABLES = ("NCCL_", "GLOO_", "OMPI_", "PRTE_", "UCX_", "OMP_", "TORCH_", "CUDA_")
 _VARIABLE = re.compile(r"(?=.{1,100}$)[A-Z][A-Z0-9]*(_[A-Za-z0-9_]*)?")  # Open MPI's own are like OMPI_MCA_pml
 ENVIRONMENT_POLICY = "info"

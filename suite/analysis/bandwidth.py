@@ -21,10 +21,14 @@ COLLECTIVES = ("all_reduce", *_RING_SHARE, *_WHOLE, "barrier")
 
 @dataclass(frozen=True)
 class LinkFraction:
-    """busbw ÷ B. ``suspicious``: above 1.05, which no link allows, so that S or B is wrong."""
+    """busbw ÷ B."""
 
     fraction: float
-    suspicious: bool
+
+    @property
+    def suspicious(self) -> bool:
+        """Above 1.05, which no link allows, so that S or B is wrong."""
+        return self.fraction > LINK_FRACTION_LIMIT
 
 
 def busbw_factor(collective: str, world_size: int) -> float | None:
@@ -67,5 +71,4 @@ def lower_bound_seconds(collective: str, size_bytes: int, world_size: int, link:
 
 def link_fraction(bus_bandwidth: float, link: float) -> LinkFraction:
     """busbw over the measured link bandwidth B, both in bytes per second."""
-    fraction = bus_bandwidth / link
-    return LinkFraction(fraction, fraction > LINK_FRACTION_LIMIT)
+    return LinkFraction(bus_bandwidth / link)

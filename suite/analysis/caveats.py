@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 
-from suite.analysis import collectives, rows, steps, warmup
-from suite.analysis.bandwidth import LINK_FRACTION_LIMIT
+from suite.analysis import rows, steps, warmup
+from suite.analysis.bandwidth import LINK_FRACTION_LIMIT, LinkFraction
 from suite.analysis.load import RunData
 from suite.analysis.rows import LaunchMeasures
 from suite.analysis.steps import SUM_CHECK_LIMIT
 from suite.policy import CONTAMINATED, SILENT_FALL_BACK
 from suite.records import DdpOptions, LaunchOutcome, RankRecord, Settings
-from suite.summary import LinkResult, Row
+from suite.summary import Row
 
 OUTLIER_SHARE = 0.05  # of all steps; normal data have 0.7%, times have a long tail
 LOAD_PER_CORE = 0.2  # load average before a launch, per core, that an idle host stays below
@@ -85,7 +85,7 @@ def describe_failure(outcome: LaunchOutcome) -> str:
     return failure.cause.rstrip(".") + where
 
 
-def row_warnings(row: Row, link: LinkResult | None) -> list[str]:
+def row_warnings(row: Row) -> list[str]:
     """What the finished numbers of a row say, its busbw against the link."""
     found = []
     if rows.free_running_differs(row) and row.step_seconds is not None and row.free_running_seconds:
@@ -99,7 +99,7 @@ def row_warnings(row: Row, link: LinkResult | None) -> list[str]:
             f"Free-running steps take {abs(share):.1%} {'less' if share < 0 else 'more'} than synchronised ones (limit"
             f" {rows.FREE_RUNNING_LIMIT:.0%}); both times are printed. {cause}"
         )
-    if row.link_fraction is not None and collectives.is_suspicious(row.busbw_bytes_per_second, link):
+    if row.link_fraction is not None and LinkFraction(row.link_fraction).suspicious:
         found.append(
             f"busbw is {row.link_fraction:.0%} of the measured link (limit {LINK_FRACTION_LIMIT:.0%}): the size or the"
             " link's speed is wrong. Do not trust either; measure the link again."

@@ -95,9 +95,9 @@ def link_of(links: Sequence[LinkResult], world_size: int) -> LinkResult | None:
     return max(found, key=lambda link: link.bytes_per_second, default=None)
 
 
-def is_suspicious(busbw: float | None, link: LinkResult | None) -> bool:
-    """Whether a busbw is above 105% of the link's speed."""
-    return busbw is not None and link is not None and bandwidth.link_fraction(busbw, link.bytes_per_second).suspicious
+def share_of_link(busbw: float | None, link: LinkResult | None) -> float | None:
+    """busbw over the link's speed; None where either is unknown."""
+    return None if busbw is None or link is None else bandwidth.link_fraction(busbw, link.bytes_per_second).fraction
 
 
 def collective_results(launches: Sequence[LaunchData], links: Sequence[LinkResult]) -> tuple[CollectiveResult, ...]:
@@ -144,7 +144,7 @@ def _result(
         wrong=wrong,
         implementation=implementation,
         purpose=purpose,
-        link_fraction=None if busbw is None or link is None else busbw / link.bytes_per_second,
+        link_fraction=share_of_link(busbw, link),
         status="invalid" if wrong else "ok",
         reason=f"{wrong} wrong values" if wrong else None,
     )

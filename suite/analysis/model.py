@@ -159,12 +159,12 @@ def _minimise(sizes: Floats, log_seconds: Floats) -> tuple[float, float]:
     is a mean, and what is left to find is where one number's derivative vanishes. The lowest point of a grid is
     bracketed and bisected, so a second valley does not mislead it.
     """
-    points = np.linspace(
-        math.log(sizes.min()) - _BEYOND, math.log(sizes.max()) + _BEYOND, _GRID
-    )  # ln r; outside, one term is below 10⁻⁶ of the other at every size
+    log_sizes = np.log(sizes)
+    # ln r; outside, one term is below 10⁻⁶ of the other at every size
+    points = np.linspace(math.log(sizes.min()) - _BEYOND, math.log(sizes.max()) + _BEYOND, _GRID)
 
     def errors(log_r: float) -> Floats:
-        error = log_seconds - np.logaddexp(log_r, np.log(sizes))
+        error = log_seconds - np.logaddexp(log_r, log_sizes)
         return np.asarray(error - error.mean())
 
     def rises(log_r: float) -> bool:
@@ -174,7 +174,7 @@ def _minimise(sizes: Floats, log_seconds: Floats) -> tuple[float, float]:
     low, high = float(points[max(best - 1, 0)]), float(points[min(best + 1, _GRID - 1)])
     while low < (middle := (low + high) / 2) < high:
         low, high = (low, middle) if rises(middle) else (middle, high)
-    log_inverse = float(np.mean(log_seconds - np.logaddexp(middle, np.log(sizes))))
+    log_inverse = float(np.mean(log_seconds - np.logaddexp(middle, log_sizes)))
     return middle + log_inverse, log_inverse
 
 

@@ -181,7 +181,7 @@ def build_row(
         weak_scaling_efficiency=None if one is None else one / step.median,
         free_running_seconds=middle([measure.free for measure in ordered]),
         busbw_bytes_per_second=busbw,
-        link_fraction=None if busbw is None or link is None else busbw / link.bytes_per_second,
+        link_fraction=collectives.share_of_link(busbw, link),
         skew_seconds=float(np.median(np.concatenate([measure.job.skew_seconds for measure in ordered]))),
         equivalence=equivalence,
         transport=transport,

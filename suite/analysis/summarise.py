@@ -66,7 +66,7 @@ def summarise_data(data: RunData) -> Summary:
             *data.manifest.warnings,
             *machine.get(None, []),
             *caveats.settings_warnings(data.manifest.settings),
-            *sweep.flag_warning(results, links),
+            *sweep.flag_warning(results),
             *caveats.record_warnings(records, of_rows=False),
         ),
         problems=data.problems,
@@ -143,7 +143,7 @@ def compare_arms(
                 *refused.get(arm, []),
             ],
         )
-        return dataclasses.replace(built, warnings=(*built.warnings, *caveats.row_warnings(built, link)))
+        return dataclasses.replace(built, warnings=(*built.warnings, *caveats.row_warnings(built)))
 
     built = [row(arm) for arm in arms]
     floor = _floor(data.plan, values)

@@ -14,7 +14,7 @@ from suite.analysis.rows import LaunchMeasures
 from suite.plan import COLLECTIVES, comparisons
 from suite.policy import NO_TCP, NOT_TOLD
 from suite.records import Manifest
-from suite.summary import CollectiveResult, LinkResult, ModelResult, Row
+from suite.summary import CollectiveResult, ModelResult, Row
 
 # In the worker's text, a rank's own address stands behind its interface; in a published run, its host's name.
 _ADDRESS = re.compile(r"( on \S+) \([^()]+\)|(\[\d+\][^\s:]+):[^\s<]+<\d+>")  # the second as NCCL writes it
@@ -152,9 +152,9 @@ def models(launches: Sequence[LaunchData]) -> tuple[ModelResult, ...]:
     )
 
 
-def flag_warning(results: Sequence[CollectiveResult], links: Sequence[LinkResult]) -> list[str]:
+def flag_warning(results: Sequence[CollectiveResult]) -> list[str]:
     """A warning about collectives that are faster than the link; none where there are none."""
-    flagged = [r for r in results if collectives.is_suspicious(r.busbw, collectives.link_of(links, r.world_size))]
+    flagged = [r for r in results if r.link_fraction is not None and bandwidth.LinkFraction(r.link_fraction).suspicious]
     if not flagged:
         return []
     worst = max(flagged, key=lambda r: r.link_fraction or 0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import csv
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +20,7 @@ from suite.console import printable
 from suite.numerals import natural, version_numbers
 
 QUERY_SECONDS = 30.0
+_POWER_FIX = "set it the same on every host (`sudo nvidia-smi -pl`)."
 # CUDA 11.8 on GeForce cards: NVIDIA's release notes ask for driver 520.61.05 on Linux.
 OLDEST_DRIVER = (520,)
 _FIELDS = (
@@ -170,16 +171,9 @@ def judge(cluster: Cluster, facts: Mapping[str, GpuFacts | None]) -> list[Findin
     """The findings of all GPU checks, for the hosts that answered."""
     known = {name: answer for name, answer in facts.items() if answer is not None}
     drivers = Counter(card.driver for answer in known.values() for card in answer.cards[:1])
-    models = Counter(
-        card.name for host in cluster.hosts if host.name in known for card in wanted(host, known[host.name])
-    )
-    power = {
-        card.power_limit
-        for host in cluster.hosts
-        if host.name in known
-        for card in wanted(host, known[host.name])
-        if card.power_limit is not None
-    }
+    listed = [card for host in cluster.hosts if host.name in known for card in wanted(host, known[host.name])]
+    models = Counter(card.name for card in listed)
+    power = _limits(listed)
     findings: list[Finding] = []
     for host in cluster.hosts:
         if host.name not in known:
@@ -261,7 +255,7 @@ def _idle(host: Host, facts: GpuFacts) -> Finding:
 
 def _power(host: Host, facts: GpuFacts, everywhere: set[float]) -> Finding:
     cards = wanted(host, facts)
-    limits = _watts({card.power_limit for card in cards if card.power_limit is not None})
+    limits = _watts(_limits(cards))
     lowered = [
         card
         for card in cards
@@ -281,7 +275,8 @@ def _power(host: Host, facts: GpuFacts, everywhere: set[float]) -> Finding:
     return ok(host.name, "gpu power", limits or "unknown")
 
 
-_POWER_FIX = "set it the same on every host (`sudo nvidia-smi -pl`)."
+def _limits(cards: Iterable[Gpu]) -> set[float]:
+    return {card.power_limit for card in cards if card.power_limit is not None}
 
 
 def _watts(limits: set[float]) -> str:

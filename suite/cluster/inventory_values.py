@@ -12,7 +12,6 @@ from typing import Any
 from suite.policy import VARIABLES, is_settable
 
 Table = dict[str, Any]
-# The same families of variables that a record keeps: what is set here can always be seen in the results.
 _NOT_SETTABLE = {"CUDA_VISIBLE_DEVICES": "devices"}
 _HOST_NAME = re.compile(
     r"(?=.{1,253}$)[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?(\.[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?)*"
