@@ -5,7 +5,8 @@
 
 Rounds alternate between the suite's loop and one written by hand on a model of its own, in alternating order. A
 step's time is the largest over the ranks. Printed: the median of each, and of the ratios of the rounds, whose two
-halves a busy machine slows alike, the median with its exact binomial interval. The same for an all-reduce. Exit code 1
+halves a busy machine slows alike, the median with its exact binomial interval. The same for an all-reduce. What takes
+little time gets more rounds and more calls in a round, so that its interval is no wider than the others'. Exit code 1
 when a ratio is off by more than 2%.
 """
 
@@ -42,6 +43,8 @@ from suite.worker.workloads import Workload, build
 
 LIMIT = 0.02
 ALL_REDUCE_BYTES = (4096, 1 << 20, 16 << 20)
+ROUND_SECONDS, MOST_STEPS = 0.1, 500  # of one loop in one round
+ROUNDS = (20, 500)  # fewest and most
 Series = Callable[[int], list[int]]  # a number of repeats -> nanoseconds of each
 
 
@@ -51,8 +54,8 @@ def main() -> int:
     parser.add_argument("--backend", choices=("gloo", "mpi", "nccl"), default="gloo")
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--workload", nargs="*", default=["linear", "transformer-tiny"])
-    parser.add_argument("--rounds", type=int, default=60)
-    parser.add_argument("--steps", type=int, default=8, help="steps of one round")
+    parser.add_argument("--seconds", type=float, default=90.0, help="about how long one comparison may take")
+    parser.add_argument("--steps", type=int, default=8, help="steps of one round, at least")
     parser.add_argument("--json", type=Path, help="write the result there")
     options = parser.parse_args()
     os.environ.setdefault("MASTER_ADDR", "127.0.0.1")
@@ -62,20 +65,19 @@ def main() -> int:
     device = make_device(options.device, identity.local_rank)
     groups = Groups(options.backend, identity.rank, identity.world_size, device, 600.0)
     rows = [
-        compare(f"{name}, step", *step_loops(name, groups), groups, options.rounds, options.steps)
+        compare(f"{name}, step", *step_loops(name, groups), groups, options.seconds, options.steps)
         for name in options.workload
     ]
     for size in ALL_REDUCE_BYTES:
         loops = all_reduce_loops(size, groups)
-        rows.append(compare(f"all_reduce, {size} bytes", *loops, groups, options.rounds, options.steps))
+        rows.append(compare(f"all_reduce, {size} bytes", *loops, groups, options.seconds, options.steps))
     result = {
         "backend": options.backend,
         "device": options.device,
         "world_size": groups.world_size,
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
-        "rounds": options.rounds,
-        "steps_per_round": options.steps,
+        "seconds_per_row": options.seconds,
         "load": os.getloadavg()[0],
         "limit": LIMIT,
         "rows": rows,
@@ -143,10 +145,12 @@ def all_reduce_loops(size: int, groups: Groups) -> tuple[Series, Series]:
     return suites, bare
 
 
-def compare(what: str, suites: Series, bare: Series, groups: Groups, rounds: int, steps: int) -> dict[str, Any]:
-    """Interleave both for some rounds; all ranks get the same result, from the largest time over the ranks."""
-    for loop in (suites, bare):
-        loop(steps)  # warm-up
+def compare(what: str, suites: Series, bare: Series, groups: Groups, seconds: float, steps: int) -> dict[str, Any]:
+    """Interleave both for about ``seconds``; all ranks get the same result, from the largest time over the ranks."""
+    warm_up = [t for loop in (suites, bare) for t in loop(steps)]
+    step = groups.largest(statistics.median(warm_up)) / 1e9  # the same on all ranks, and so the counts below
+    steps = max(steps, min(MOST_STEPS, int(ROUND_SECONDS / step)))
+    rounds = max(ROUNDS[0], min(ROUNDS[1], int(seconds / (2 * steps * step))))
     times: dict[Series, list[list[int]]] = {suites: [], bare: []}
     for number in range(rounds):
         for loop in (suites, bare) if number % 2 else (bare, suites):
@@ -163,6 +167,8 @@ def compare(what: str, suites: Series, bare: Series, groups: Groups, rounds: int
         "bare_seconds": medians[bare] / 1e9,
         "ratio": statistics.median(ratios),
         "interval": [ratios[low - 1], ratios[high - 1]],
+        "rounds": rounds,
+        "steps_per_round": steps,
     }
 
 
@@ -178,15 +184,17 @@ def table(result: dict[str, Any]) -> str:
     """The result for a reader."""
     lines = [
         f"torch {result['torch']}, {result['backend']}, {result['device']}, world size {result['world_size']}, "
-        f"{result['threads']} thread(s) a rank, {result['rounds']} rounds of {result['steps_per_round']}, "
-        f"load {result['load']:.1f}",
+        f"{result['threads']} thread(s) a rank, load {result['load']:.1f}",
         f"  {'':28}{'suite':>12}{'bare loop':>12}{'ratio':>8}   95% interval of the rounds",
     ]
     for row in result["rows"]:
         suites, bare = (f"{row[key] * 1e3:.3f} ms" for key in ("suite_seconds", "bare_seconds"))
         low, high = row["interval"]
         verdict = "" if abs(row["ratio"] - 1) <= LIMIT else f"   off by more than {LIMIT:.0%}"
-        lines.append(f"  {row['what']:28}{suites:>12}{bare:>12}{row['ratio']:8.3f}   [{low:.3f}, {high:.3f}]{verdict}")
+        lines.append(
+            f"  {row['what']:28}{suites:>12}{bare:>12}{row['ratio']:8.3f}   [{low:.3f}, {high:.3f}] of "
+            f"{row['rounds']} rounds of {row['steps_per_round']}{verdict}"
+        )
     return "\n".join(lines)
 
 

@@ -217,11 +217,11 @@ def collective_ratios(there: Box, launches: int) -> list[CollectiveRatio]:
     ]
 
 
-def step_ratios(there: Box, backend: str, rounds: int) -> list[StepRatio]:
+def step_ratios(there: Box, backend: str, seconds: float) -> list[StepRatio]:
     """``benchmarks/fidelity.py`` in the container, started as the suite starts its ranks."""
     spec = collectives_spec(1)
     result = f"/tmp/bench/{backend}.json"  # noqa: S108 - inside the container
-    arguments = ["benchmarks/fidelity.py", "--backend", backend, "--rounds", str(rounds), "--json", result]
+    arguments = ["benchmarks/fidelity.py", "--backend", backend, "--seconds", f"{seconds:g}", "--json", result]
     if backend == "mpi":
         words = mpirun_words(spec, python="python3", mpi_major=5, as_root=False, agent=None)
         own = ["-m", *worker_words(spec)]
@@ -291,9 +291,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and judge; exit 1 when a limit is missed."""
     options: Options = parse_options(__doc__, arguments)
     before = os.getloadavg()
-    launches, rounds = (4, 20) if options.quick else (15, 60)
+    launches, seconds = (4, 15.0) if options.quick else (15, 90.0)
     with box(options.image) as there:
-        steps = [row for backend in ("gloo", "mpi") for row in step_ratios(there, backend, rounds)]
+        steps = [row for backend in ("gloo", "mpi") for row in step_ratios(there, backend, seconds)]
         collectives = collective_ratios(there, launches)
     outcomes = {
         "launches": launches,

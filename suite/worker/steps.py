@@ -64,16 +64,25 @@ def distributed(workload: Workload, groups: Groups, options: DdpOptions) -> Trai
             workload.model,
             device_ids=[device.index] if device.type == "cuda" else None,
             process_group=groups.measured,
-            bucket_cap_mb=options.bucket_mb,
             broadcast_buffers=options.broadcast_buffers,
             gradient_as_bucket_view=options.gradient_as_bucket_view,
             static_graph=options.static_graph,
             find_unused_parameters=options.find_unused_parameters,
+            **_bucket_cap(options),
         )
     reduction = Reduction(groups) if groups.needs_synchronise else None
     if reduction:
         _register(model, reduction)
     return _trainee(model, workload, reduction)
+
+
+def _bucket_cap(options: DdpOptions) -> dict[str, float]:
+    """DDP's bucket size, left out where it is DDP's own.
+
+    In torch 2.6 (not in 2.0.1) a size that is given, were it the default, takes away the small first bucket: giving it
+    would measure another DDP than everybody has. The record's buckets show what was built.
+    """
+    return {} if options.bucket_mb == DdpOptions.bucket_mb else {"bucket_cap_mb": options.bucket_mb}
 
 
 def workload_device(workload: Workload) -> torch.device:
