@@ -29,6 +29,7 @@ from typing import Any
 
 from benchmarks.common import Limit, Options, columns, document, finish, median, parse_options
 from suite import codec, console
+from suite.analysis.statistics import median_interval
 from suite.errors import LaunchError
 from suite.launcher import SPEC_FILE, mpirun_words, torchrun_words, worker_words
 from suite.paths import project_root, rank_file
@@ -69,7 +70,10 @@ class StepRatio:
 
 @dataclass(frozen=True)
 class CollectiveRatio:
-    """All-reduce of ``bytes``: seconds, medians over launches; ratios are medians of the launches' pairs."""
+    """All-reduce of ``bytes``: seconds, medians over launches; ratios are medians of the launches' pairs.
+
+    The interval is None with fewer than six pairs.
+    """
 
     bytes: int
     c_seconds: float
@@ -77,6 +81,7 @@ class CollectiveRatio:
     torch_seconds: float
     mpi4py_ratio: float
     torch_ratio: float
+    mpi4py_interval: tuple[float, float] | None = None
 
 
 class Box:
@@ -204,22 +209,28 @@ def collective_ratios(there: Box, launches: int) -> list[CollectiveRatio]:
             else:
                 suites.append(run_suite(there, number + 1))
         console.say(f"collectives: {number + 1} of {launches} pairs of launches")
-    return [
-        CollectiveRatio(
-            bytes=size,
-            c_seconds=median([one[size] for one in c]) or 0.0,
-            mpi4py_seconds=median([one["mpi4py", size] for one in suites]) or 0.0,
-            torch_seconds=median([one["torch", size] for one in suites]) or 0.0,
-            mpi4py_ratio=median([s["mpi4py", size] / b[size] for s, b in zip(suites, c, strict=True)]) or 0.0,
-            torch_ratio=median([s["torch", size] / b[size] for s, b in zip(suites, c, strict=True)]) or 0.0,
-        )
-        for size in SIZES
-    ]
+    return [_ratio(size, c, suites) for size in SIZES]
+
+
+def _ratio(size: int, c: Sequence[dict[int, float]], suites: Sequence[dict[tuple[str, int], float]]) -> CollectiveRatio:
+    pairs = list(zip(suites, c, strict=True))
+    ratios = [suite["mpi4py", size] / bare[size] for suite, bare in pairs]
+    known = median_interval(ratios)
+    return CollectiveRatio(
+        bytes=size,
+        c_seconds=median([bare[size] for bare in c]) or 0.0,
+        mpi4py_seconds=median([suite["mpi4py", size] for suite in suites]) or 0.0,
+        torch_seconds=median([suite["torch", size] for suite in suites]) or 0.0,
+        mpi4py_ratio=median(ratios) or 0.0,
+        torch_ratio=median([suite["torch", size] / bare[size] for suite, bare in pairs]) or 0.0,
+        mpi4py_interval=(known.low, known.high) if known else None,
+    )
 
 
 def step_ratios(there: Box, backend: str, seconds: float) -> list[StepRatio]:
     """``benchmarks/fidelity.py`` in the container, started as the suite starts its ranks."""
-    spec = collectives_spec(1)
+    # mpirun ends what runs longer than its own deadline.
+    spec = replace(collectives_spec(1), deadline_seconds=FIDELITY_SECONDS)
     result = f"/tmp/bench/{backend}.json"  # noqa: S108 - inside the container
     arguments = ["benchmarks/fidelity.py", "--backend", backend, "--seconds", f"{seconds:g}", "--json", result]
     if backend == "mpi":
@@ -276,14 +287,16 @@ def table(outcomes: dict[str, Any]) -> str:
             f"{row['mpi4py_seconds'] * 1e6:.1f} µs",
             f"{row['torch_seconds'] * 1e6:.1f} µs",
             f"{row['mpi4py_ratio']:.3f}",
+            "[{:.3f}, {:.3f}]".format(*row["mpi4py_interval"]) if row["mpi4py_interval"] else "",
             f"{row['torch_ratio']:.3f}",
         ]
         for row in outcomes["collectives"]
     ]
+    header = ["bytes", "bare C", "suite, mpi4py", "suite, torch", "mpi4py ÷ C", "95% interval", "torch ÷ C"]
     return (
         columns(["backend", "what", "suite", "bare torch loop", "ratio", "95% interval of the rounds"], steps, left=2)
         + f"\n\nall_reduce over Open MPI, {outcomes['launches']} launches of each in turn\n"
-        + columns(["bytes", "bare C", "suite, mpi4py", "suite, torch", "mpi4py ÷ C", "torch ÷ C"], sizes, left=0)
+        + columns(header, sizes, left=0)
     )
 
 
@@ -291,7 +304,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and judge; exit 1 when a limit is missed."""
     options: Options = parse_options(__doc__, arguments)
     before = os.getloadavg()
-    launches, seconds = (4, 15.0) if options.quick else (15, 90.0)
+    launches, seconds = (4, 15.0) if options.quick else (24, 60.0)
     with box(options.image) as there:
         steps = [row for backend in ("gloo", "mpi") for row in step_ratios(there, backend, seconds)]
         collectives = collective_ratios(there, launches)

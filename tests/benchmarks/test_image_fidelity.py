@@ -19,7 +19,10 @@ def test_steps_are_held_to_two_percent_and_collectives_to_three() -> None:
         StepRatio("gloo", "linear, step", 1.025, 1.0, 1.025, (1.0, 1.05)),
         StepRatio("gloo", "all_reduce, 4096 bytes", 1.025, 1.0, 1.025, (1.0, 1.05)),
     ]
-    collectives = [CollectiveRatio(4096, 1.0, 1.02, 1.5, 1.02, 1.5), CollectiveRatio(8192, 1.0, 0.9, 1.0, 0.9, 1.0)]
+    collectives = [
+        CollectiveRatio(4096, 1.0, 1.02, 1.5, 1.02, 1.5, (1.01, 1.04)),
+        CollectiveRatio(8192, 1.0, 0.9, 1.0, 0.9, 1.0),
+    ]
     assert [limit.met for limit in limits(steps, collectives)] == [False, True, True, False]
     outcomes = {
         "launches": 4,
@@ -27,6 +30,7 @@ def test_steps_are_held_to_two_percent_and_collectives_to_three() -> None:
         "collectives": [dataclasses.asdict(row) for row in collectives],
     }
     assert "1.500" in table(outcomes)
+    assert "[1.010, 1.040]" in table(outcomes)
 
 
 def test_a_worker_can_read_the_specification_of_the_suites_side(tmp_path: Path) -> None:
