@@ -6,8 +6,7 @@
 Rounds alternate between the suite's loop and one written by hand on a model of its own, in alternating order. A
 step's time is the largest over the ranks. Printed: the median of each, and of the ratios of the rounds, whose two
 halves a busy machine slows alike, the median with its exact binomial interval. The same for an all-reduce. What takes
-little time gets more rounds and more calls in a round, so that its interval is no wider than the others'. Exit code 1
-when a ratio is off by more than 2%.
+little time gets more rounds and more calls in a round. Exit code 1 when a ratio is off by more than 2%.
 """
 
 # ruff: noqa: E402  # the threads must be set before torch is imported
@@ -16,7 +15,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import math
 import os
 import statistics
 import sys
@@ -32,6 +30,7 @@ import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
+from suite.analysis.statistics import median_interval
 from suite.records import DdpOptions, Sweep
 from suite.worker.collectives import find_maker
 from suite.worker.device import make_device
@@ -79,7 +78,7 @@ def main() -> int:
         "world_size": groups.world_size,
         "torch": torch.__version__,
         "threads": torch.get_num_threads(),
-        "seconds_per_row": options.seconds,
+        "seconds": options.seconds,
         "load": os.getloadavg()[0],
         "limit": LIMIT,
         "rows": rows,
@@ -159,27 +158,18 @@ def compare(what: str, suites: Series, bare: Series, groups: Groups, seconds: fl
             own = loop(steps)
             times[loop].append([max(step) for step in zip(*groups.gather(own), strict=True)])
     medians = {loop: statistics.median(t for series in times[loop] for t in series) for loop in times}
-    ratios = sorted(
-        statistics.median(a) / statistics.median(b) for a, b in zip(times[suites], times[bare], strict=True)
-    )
-    low, high = binomial_ranks(rounds)
+    ratios = [statistics.median(a) / statistics.median(b) for a, b in zip(times[suites], times[bare], strict=True)]
+    known = median_interval(ratios)
+    assert known is not None  # ROUNDS[0] are enough
     return {
         "what": what,
         "suite_seconds": medians[suites] / 1e9,
         "bare_seconds": medians[bare] / 1e9,
         "ratio": statistics.median(ratios),
-        "interval": [ratios[low - 1], ratios[high - 1]],
+        "interval": known.as_tuple(),
         "rounds": rounds,
         "steps_per_round": steps,
     }
-
-
-def binomial_ranks(n: int, alpha: float = 0.05) -> tuple[int, int]:
-    """Ranks of the exact 95% interval of a median of ``n`` values (from 6 on), counted from 1."""
-    low = 1
-    while sum(math.comb(n, k) for k in range(low + 1)) / 2**n <= alpha / 2:
-        low += 1
-    return low, n + 1 - low
 
 
 def table(result: dict[str, Any]) -> str:

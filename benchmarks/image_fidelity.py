@@ -223,7 +223,7 @@ def _ratio(size: int, c: Sequence[dict[int, float]], suites: Sequence[dict[tuple
         torch_seconds=median([suite["torch", size] for suite in suites]) or 0.0,
         mpi4py_ratio=median(ratios) or 0.0,
         torch_ratio=median([suite["torch", size] / bare[size] for suite, bare in pairs]) or 0.0,
-        mpi4py_interval=(known.low, known.high) if known else None,
+        mpi4py_interval=known.as_tuple() if known else None,
     )
 
 
