@@ -32,8 +32,9 @@ from suite import codec, console
 from suite.analysis.statistics import median_interval
 from suite.errors import LaunchError
 from suite.launcher import SPEC_FILE, mpirun_words, torchrun_words, worker_words
+from suite.limits import COLLECTIVES
 from suite.paths import project_root, rank_file
-from suite.plan import COLLECTIVES, PROTOCOLS, Plan, Slot, launch_spec
+from suite.plan import PROTOCOLS, Plan, Slot, launch_spec
 from suite.records import Arm, CollectiveSamples, HostSlots, LaunchSpec, RankRecord, Sweep, to_json
 
 RANKS = 2

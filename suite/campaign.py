@@ -21,10 +21,10 @@ from suite.campaign_pilot import decide_settings
 from suite.campaign_progress import Announcer
 from suite.cluster.executor import Executor
 from suite.errors import HostError, Interrupted, LaunchError, UsageError
+from suite.limits import COLLECTIVES
 from suite.paths import RunPaths
 from suite.plan import (
     AA_ARM,
-    COLLECTIVES,
     Plan,
     Slot,
     aa_twin,

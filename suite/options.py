@@ -10,10 +10,25 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from suite.errors import UsageError
+from suite.limits import (
+    COLLECTIVES,
+    FAULTS,
+    KNOWN_WORKLOADS,
+    LARGEST_MESSAGE,
+    LEAST_STEPS,
+    LONGEST_DEADLINE,
+    MAX_BATCH,
+    MAX_BLOCKS,
+    MAX_SEED,
+    MAX_STEPS,
+    MAX_THREADS,
+    MAX_WORLD,
+    SHORTEST_DEADLINE,
+    SMALLEST_MESSAGE,
+    USER_WORKLOAD,
+)
 from suite.paths import is_safe_name
 from suite.plan import (
-    COLLECTIVES,
-    KNOWN_WORKLOADS,
     PROTOCOLS,
     Plan,
     Protocol,
@@ -24,7 +39,6 @@ from suite.plan import (
 )
 from suite.records import BACKENDS, DdpOptions, HostSlots, Sweep
 
-_USER_WORKLOAD = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
 _SECONDS = {"": 1.0, "s": 1.0, "m": 60.0, "min": 60.0, "h": 3600.0}
 _BYTES = {
     "": 1,
@@ -36,11 +50,6 @@ _BYTES = {
     "gib": 1 << 30,
     "g": 1 << 30,
 }
-_FAULTS = ("corrupt-gradient", "raise", "kill", "stop", "hang")
-SMALLEST_MESSAGE = 1 << 10
-LARGEST_MESSAGE = 256 << 20
-SHORTEST_DEADLINE, LONGEST_DEADLINE = 1.0, 7 * 24 * 3600.0
-MAX_SEED = (1 << 31) - 1
 
 
 @dataclass(frozen=True)
@@ -94,8 +103,8 @@ def make_plan(options: RunOptions, *, cluster: str, hosts: Sequence[HostSlots], 
         hosts=tuple(hosts),
         device=device,
         protocol=protocol,
-        batch_size=whole("--batch", options.batch, 1, 1 << 20) if options.batch else None,
-        threads=whole("--threads", options.threads, 1, 1024) if options.threads else 1,
+        batch_size=whole("--batch", options.batch, 1, MAX_BATCH) if options.batch else None,
+        threads=whole("--threads", options.threads, 1, MAX_THREADS) if options.threads else 1,
         delta=_share("--delta", options.delta) if options.delta else 0.03,
         budget_seconds=seconds("--budget", options.budget) if options.budget else None,
         launch_deadline_seconds=_deadline(options.deadline) if options.deadline else 180.0,
@@ -184,9 +193,9 @@ def _protocol(options: RunOptions) -> Protocol:
     choice("--plan", options.plan, tuple(PROTOCOLS))
     protocol = PROTOCOLS[options.plan]
     if options.steps:
-        protocol = replace(protocol, steps=whole("--steps", options.steps, 2, 1_000_000))
+        protocol = replace(protocol, steps=whole("--steps", options.steps, LEAST_STEPS, MAX_STEPS))
     if options.blocks:
-        blocks = whole("--blocks", options.blocks, 1, 1000)
+        blocks = whole("--blocks", options.blocks, 1, MAX_BLOCKS)
         # An explicit number is exact: no stopping rule shortens or lengthens it.
         protocol = replace(protocol, min_blocks=blocks, max_blocks=blocks, target=None, collective_blocks=blocks)
     return protocol
@@ -195,7 +204,7 @@ def _protocol(options: RunOptions) -> Protocol:
 def _worlds(text: str, hosts: Sequence[HostSlots], protocol: Protocol) -> tuple[int, ...]:
     if not text:
         return default_worlds(hosts, protocol.all_worlds)
-    worlds = sorted({whole("--world", word, 1, 1 << 20) for word in words(text)})
+    worlds = sorted({whole("--world", word, 1, MAX_WORLD) for word in words(text)})
     if not worlds:
         raise UsageError("--world names no world size.", fix="write for example 1,2,4.")
     for world in worlds:
@@ -206,7 +215,7 @@ def _worlds(text: str, hosts: Sequence[HostSlots], protocol: Protocol) -> tuple[
 def _workloads(text: str) -> tuple[str, ...]:
     found: list[str] = []
     for word in words(text):
-        if word not in KNOWN_WORKLOADS and not _USER_WORKLOAD.fullmatch(word):
+        if word not in KNOWN_WORKLOADS and not USER_WORKLOAD.fullmatch(word):
             raise UsageError(
                 f"--workload {word}: there is no such workload.",
                 fix=f"use {', '.join(KNOWN_WORKLOADS)}, or package.module:function for one of yours.",
@@ -239,7 +248,7 @@ def _inject(text: str, arms: Sequence[str], world: int) -> tuple[str | None, str
         return None, None
     what, _, arm = text.partition(":")
     kind, _, rank = what.partition("@")
-    choice("--inject", kind, _FAULTS)
+    choice("--inject", kind, FAULTS)
     number = whole("--inject", rank, 0, world - 1) if rank else world - 1
     default = next((name for name in arms if name != BACKENDS[0]), arms[0])
     if arm and arm not in arms:

@@ -13,13 +13,13 @@ import random
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
+from suite import limits
 from suite.errors import UsageError
+from suite.limits import COLLECTIVES
 from suite.paths import is_safe_name
-from suite.policy import VARIABLES, is_settable
+from suite.policy import VARIABLES, is_settable, looks_secret
 from suite.records import BACKENDS, FORMAT_VERSION, Arm, DdpOptions, HostSlots, LaunchSpec, Settings, Sweep
 
-COLLECTIVES = "collectives"
-KNOWN_WORKLOADS = ("linear", "resnet50", "transformer", "transformer-tiny", COLLECTIVES)
 SINGLE_ARM = "single"
 AA_ARM = "aa"
 
@@ -90,11 +90,14 @@ class Plan:
         for name in ("arms", "workloads", "worlds", "hosts"):
             if not getattr(self, name):
                 raise ValueError(f"{name} is empty")
-        if min(self.worlds) < 1 or not 1 <= self.protocol.min_blocks <= self.protocol.max_blocks:
-            raise ValueError("a world size or a number of blocks is impossible")
-        if self.seed < 0 or not self.delta > 0:
-            raise ValueError("the seed is below zero, or delta is not above it")
+        if not 1 <= min(self.worlds) <= max(self.worlds) <= limits.MAX_WORLD:
+            raise ValueError("a world size is impossible")
+        limits.number("seed", self.seed, 0, limits.MAX_SEED)
+        if not 0 < self.delta < 1:
+            raise ValueError("delta is not between 0 and 1")
         self._refuse_unsafe_names()
+        self._refuse_impossible_settings()
+        self._refuse_impossible_counts()
 
     def _refuse_unsafe_names(self) -> None:
         """What becomes part of a file's name must not lead elsewhere: a plan may come from somebody else's bundle."""
@@ -106,10 +109,50 @@ class Plan:
                 raise ValueError(f"{name[:100]!r} cannot be part of a file's name")
         if len(set(arms)) < len(arms):
             raise ValueError("two arms have one name")
+
+    def _refuse_impossible_settings(self) -> None:
+        """What reaches a rank's environment, or is imported there."""
+        limits.one_of("the plan's name", self.name, tuple(PROTOCOLS))
+        limits.one_of("device", self.device, limits.DEVICES)
+        limits.variables("the plan", self.environment)
+        for host in self.hosts:
+            limits.variables(f"host {host.name}", host.environment)
         for arm in self.arms:
-            for variable, text in arm.environment.items():
-                if not is_settable(variable) or not text.isprintable():
-                    raise ValueError(f"arm {arm.name} sets {variable[:100]!r}, which no arm may")
+            limits.arm(arm)
+        for workload in self.workloads:
+            limits.workload(workload)
+        if (self.inject is None) != (self.inject_arm is None):
+            raise ValueError("of inject and inject_arm there is only one")
+        if self.inject is not None:
+            limits.fault(self.inject, max(self.worlds))
+
+    def _refuse_impossible_counts(self) -> None:
+        """What decides how long a launch takes, and how many there are."""
+        protocol, most = self.protocol, limits.MAX_STEPS
+        limits.number("protocol.min_blocks", protocol.min_blocks, 1, limits.MAX_BLOCKS)
+        limits.number("protocol.max_blocks", protocol.max_blocks, protocol.min_blocks, limits.MAX_BLOCKS)
+        limits.number("protocol.collective_blocks", protocol.collective_blocks, 1, limits.MAX_BLOCKS)
+        limits.number("protocol.pilot_steps", protocol.pilot_steps, 1, most)
+        if protocol.steps is not None:
+            limits.number("protocol.steps", protocol.steps, limits.LEAST_STEPS, most)
+        if protocol.target is not None and not 0 < protocol.target < 1:
+            raise ValueError("protocol.target is not between 0 and 1")
+        for name in ("nosync_steps", "free_steps", "equivalence_steps"):
+            limits.number(name, getattr(self, name), 0, most)
+        if self.batch_size is not None:
+            limits.number("batch_size", self.batch_size, 1, limits.MAX_BATCH)
+        limits.number("threads", self.threads, 1, limits.MAX_THREADS)
+        limits.number(
+            "launch_deadline_seconds",
+            self.launch_deadline_seconds,
+            limits.SHORTEST_DEADLINE,
+            limits.LONGEST_DEADLINE,
+        )
+        if self.budget_seconds is not None and not self.budget_seconds > 0:
+            raise ValueError("budget_seconds is not above zero")
+        for host in self.hosts:
+            limits.number(f"slots of {host.name}", host.slots, 1, limits.MAX_WORLD)
+        limits.sweep(self.sweep)
 
 
 @dataclass(frozen=True)
@@ -173,6 +216,11 @@ def _parse_arm(text: str, ddp: DdpOptions) -> Arm:
                     f"--arm {name}: {setting!r} sets no variable that a record would show.",
                     fix=f"write NAME=TEXT with printable characters; names begin with {', '.join(VARIABLES)}.",
                 )
+            if looks_secret(key, value):
+                raise UsageError(
+                    f"--arm {name}: {key} gets what looks like a password, a token or a key, which would be public.",
+                    fix="keep secrets out of arms: let the program read them from a file on the hosts.",
+                )
             environment[key] = value
         else:
             ddp = override_ddp(ddp, key, value, f"--arm {name}")
@@ -186,7 +234,7 @@ def override_ddp(ddp: DdpOptions, key: str, value: str, where: str) -> DdpOption
             number = float(value)
         except ValueError:
             number = math.nan
-        if not 0 < number <= 1 << 20:
+        if not 0 < number <= limits.MAX_BUCKET_MB:
             raise UsageError(f"{where}: bucket_mb={value} is not a size in MiB.", fix="write for example 25.")
         return replace(ddp, bucket_mb=number)
     flags = [name for name in DdpOptions.__dataclass_fields__ if name != "bucket_mb"]

@@ -143,12 +143,31 @@ VARIABLES = ("NCCL_", "GLOO_", "OMPI_", "PRTE_", "UCX_", "OMP_", "TORCH_", "CUDA
 _VARIABLE = re.compile(r"(?=.{1,100}$)[A-Z][A-Z0-9]*(_[A-Za-z0-9_]*)?")  # Open MPI's own are like OMPI_MCA_pml
 ENVIRONMENT_POLICY = "info"
 
+MASK = "(masked)"
+_SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|PRIVATE|AUTH|APIKEY|API_KEY|ACCESS_KEY|COOKIE", re.IGNORECASE)
+# Long words of letters and digits that are no path, list, number or device: what tokens and keys look like.
+_TOKEN = re.compile(r"(?=[^\s]*\d)(?=[^\s]*[A-Za-z])[A-Za-z0-9+_=-]{24,}")
+_DEVICE = re.compile(r"(GPU|MIG)-[0-9a-fA-F-]+(,(GPU|MIG)-[0-9a-fA-F-]+)*")
+_USER_INFO = re.compile(r"://[^/\s]*@")
+
 POLICY: dict[str, str] = {name: fact.policy for name, fact in FACTS.items()}
 
 
 def is_settable(name: str) -> bool:
     """Whether that is the name of an environment variable that may be set and is recorded."""
     return bool(_VARIABLE.fullmatch(name)) and name.startswith(VARIABLES)
+
+
+def looks_secret(name: str, value: str) -> bool:
+    """Whether a variable's name, or the look of its value, is that of a password, a token or a key."""
+    if _SECRET_NAME.search(name) or _USER_INFO.search(value):
+        return True
+    return not _DEVICE.fullmatch(value) and bool(_TOKEN.search(value))
+
+
+def mask(name: str, value: str) -> str:
+    """The value, or a mask where its name or look is that of a secret."""
+    return MASK if looks_secret(name, value) else value
 
 
 def policy_of(name: str) -> str:

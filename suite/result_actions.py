@@ -7,9 +7,9 @@ import re
 
 from suite import console
 from suite.errors import EXIT_FAILED, EXIT_OK, UsageError
+from suite.limits import KNOWN_WORKLOADS
 from suite.options import percent, whole, words
 from suite.paths import bundle_folder, find_run
-from suite.plan import KNOWN_WORKLOADS
 
 MOST_PARAMETERS = 1e12  # 160,000 buckets: seconds of work; more would be minutes
 

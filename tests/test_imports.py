@@ -13,7 +13,7 @@ ROOT = Path(__file__).resolve().parent.parent
 # From left to right; a module may import what stands in its own group or to the left of it.
 GROUPS = (
     ("errors", "numerals", "records", "summary", "policy"),
-    ("paths", "codec", "console", "provenance"),
+    ("paths", "codec", "console", "provenance", "limits"),
     ("plan", "launcher"),
     ("options", "schema"),
     ("worker",),

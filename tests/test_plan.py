@@ -1,7 +1,10 @@
 from __future__ import annotations
 
+import math
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -21,7 +24,7 @@ from suite.plan import (
     launch_spec,
     parse_arms,
 )
-from suite.records import Arm, DdpOptions, HostSlots, Settings
+from suite.records import Arm, DdpOptions, HostSlots, Settings, Sweep
 
 FOUR = tuple(HostSlots(f"h{i}", f"198.18.0.1{i}", 1, "eth0") for i in range(1, 5))
 
@@ -158,8 +161,80 @@ def test_a_specification_says_everything_and_injects_into_one_arm_only() -> None
     assert specs["gloo"].distinct_hosts
 
 
+SET_BY: dict[str, Callable[[Plan, dict[str, str]], Plan]] = {
+    "arm gloo": lambda plan, env: replace(plan, arms=(Arm("gloo", "gloo", env),)),
+    "the plan": lambda plan, env: replace(plan, environment=env),
+    "host h1": lambda plan, env: replace(plan, hosts=(replace(FOUR[0], environment=env), *FOUR[1:])),
+}
+
+
+@pytest.mark.parametrize("owner", SET_BY)
 @pytest.mark.parametrize(("variable", "text"), [("LD_PRELOAD", "/x.so"), ("PATH", "/x"), ("NCCL_X", "a\nb")])
-def test_a_stored_plan_cannot_set_what_no_option_can(variable: str, text: str) -> None:
-    arm = Arm("gloo", "gloo", {variable: text})
-    with pytest.raises(ValueError, match=r"gloo sets .* which no arm may"):
-        replace(plan_for(), arms=(arm,))
+def test_a_stored_plan_cannot_set_what_no_option_can(owner: str, variable: str, text: str) -> None:
+    with pytest.raises(ValueError, match=rf"{owner} sets '{variable}', which nothing may set"):
+        SET_BY[owner](plan_for(), {variable: text})
+
+
+@pytest.mark.parametrize("owner", SET_BY)
+def test_a_stored_plan_may_set_what_records_show(owner: str) -> None:
+    plan = SET_BY[owner](plan_for(), {"NCCL_ALGO": "Ring"})
+    assert "NCCL_ALGO" in str(plan)
+
+
+PROTOCOL = plan_for().protocol
+
+
+@pytest.mark.parametrize(
+    ("changes", "said"),
+    [
+        ({"launch_deadline_seconds": 1e12}, "launch_deadline_seconds"),
+        ({"launch_deadline_seconds": math.nan}, "launch_deadline_seconds"),
+        ({"launch_deadline_seconds": 0.0}, "launch_deadline_seconds"),
+        ({"threads": 0}, "threads"),
+        ({"threads": 10**6}, "threads"),
+        ({"batch_size": 0}, "batch_size"),
+        ({"batch_size": 1 << 40}, "batch_size"),
+        ({"device": "tpu"}, "device"),
+        ({"name": "mine"}, "the plan's name"),
+        ({"seed": 1 << 31}, "seed"),
+        ({"delta": math.inf}, "delta"),
+        ({"budget_seconds": 0.0}, "budget_seconds"),
+        ({"worlds": (1 << 40,)}, "world size"),
+        ({"nosync_steps": -1}, "nosync_steps"),
+        ({"free_steps": 10**9}, "free_steps"),
+        ({"equivalence_steps": 10**9}, "equivalence_steps"),
+        ({"inject": "raise@1"}, "inject_arm"),
+        ({"inject": "raise@4", "inject_arm": "gloo"}, "no fault of one of 4 ranks"),
+        ({"inject": "explode@0", "inject_arm": "gloo"}, "no fault"),
+        ({"workloads": ("os:system; x",)}, "cannot be part of a file's name"),
+        ({"workloads": ("no-such",)}, "is no workload"),
+        ({"arms": (Arm("a", "smoke"),)}, "the backend of arm a"),
+        ({"arms": (Arm("a", "gloo", {}, DdpOptions(bucket_mb=-1.0)),)}, "bucket_mb of arm a"),
+        ({"hosts": (replace(FOUR[0], slots=0),)}, "slots of h1"),
+        ({"protocol": replace(PROTOCOL, steps=10**9)}, "protocol.steps"),
+        ({"protocol": replace(PROTOCOL, pilot_steps=10**9)}, "protocol.pilot_steps"),
+        ({"protocol": replace(PROTOCOL, max_blocks=10**6)}, "protocol.max_blocks"),
+        ({"protocol": replace(PROTOCOL, min_blocks=0)}, "protocol.min_blocks"),
+        ({"protocol": replace(PROTOCOL, collective_blocks=10**6)}, "protocol.collective_blocks"),
+        ({"protocol": replace(PROTOCOL, target=-1.0)}, "protocol.target"),
+        ({"sweep": Sweep(collectives=("gossip",))}, "collective"),
+        ({"sweep": Sweep(sizes_bytes=(1 << 40,))}, "size of the sweep"),
+        ({"sweep": Sweep(sizes_bytes=(1024,) * 101)}, "too many"),
+        ({"sweep": Sweep(repeats=10**9)}, "sweep.repeats"),
+        ({"sweep": Sweep(seconds_per_size=1e9)}, "sweep.seconds_per_size"),
+    ],
+    ids=str,
+)
+def test_a_stored_plan_cannot_ask_for_more_than_a_command_line(changes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ValueError, match=said):
+        replace(plan_for(), **changes)
+
+
+@pytest.mark.parametrize(
+    "setting", ["OMPI_AUTH_TOKEN=abc", "TORCH_X=ghp_16C7e42F292c6912E7710c838347Ae178B4a", "UCX_PASSWORD=hunter2"]
+)
+def test_an_arm_that_would_publish_a_secret_is_refused(setting: str) -> None:
+    name, value = setting.split("=")
+    with pytest.raises(UsageError, match=rf"--arm a: {name} gets what looks like a password") as caught:
+        make_plan(RunOptions(arm=[f"a=gloo,{setting}"]), cluster="lab", hosts=FOUR, distinct_hosts=True)
+    assert value not in str(caught.value)

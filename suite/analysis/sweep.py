@@ -11,7 +11,8 @@ import numpy as np
 from suite.analysis import bandwidth, caveats, collectives, model, rows, validity
 from suite.analysis.load import LaunchData, RunData
 from suite.analysis.rows import LaunchMeasures
-from suite.plan import COLLECTIVES, comparisons
+from suite.limits import COLLECTIVES
+from suite.plan import comparisons
 from suite.policy import NO_TCP, NOT_TOLD
 from suite.records import Manifest
 from suite.summary import CollectiveResult, ModelResult, Row

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
-from suite.policy import VARIABLES, is_settable
+from suite.policy import VARIABLES, is_settable, looks_secret
 
 Table = dict[str, Any]
 _NOT_SETTABLE = {"CUDA_VISIBLE_DEVICES": "devices"}
@@ -181,6 +181,11 @@ def _environment(value: Any) -> dict[str, str]:
             )
         if not isinstance(text, str) or not text.isprintable():
             raise _Wrong(f"gives {name} something that is no printable text.", 'write a text in quotes, e.g. "1".')
+        if looks_secret(name, text):
+            raise _Wrong(
+                f"sets {name} to what looks like a password, a token or a key, which would be stored.",
+                "keep secrets out of this file: let the program read them from a file on the hosts.",
+            )
     return dict(value)
 
 

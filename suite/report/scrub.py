@@ -13,7 +13,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from suite.plan import Plan
-from suite.policy import ENVIRONMENT_PREFIX, FACTS
+from suite.policy import ENVIRONMENT_PREFIX, FACTS, mask
 from suite.records import (
     Arm,
     CollectiveSamples,
@@ -132,6 +132,10 @@ class Scrubber:
             found[key] = alias or self._value(value, addresses=not VERSION_FACTS.fullmatch(key))
         return found
 
+    def _variables(self, environment: Mapping[str, str]) -> dict[str, str]:
+        """Variables that were set on purpose. None should look secret by now: an old run's may."""
+        return {key: self.text(mask(key, value)) for key, value in environment.items()}
+
     # Records
 
     def slots(self, host: HostSlots) -> HostSlots:
@@ -142,7 +146,7 @@ class Scrubber:
 
     def arm(self, arm: Arm) -> Arm:
         """An arm with its variables, which are part of the question."""
-        variables = {key: self.text(value) for key, value in arm.environment.items()}
+        variables = self._variables(arm.environment)
         return Arm(name=arm.name, backend=arm.backend, environment=variables, ddp=arm.ddp)
 
     def failure(self, failure: Failure | None) -> Failure | None:
@@ -275,5 +279,5 @@ class Scrubber:
             cluster="anonymous" if self._anonymous else plan.cluster,
             arms=tuple(self.arm(arm) for arm in plan.arms),
             hosts=tuple(self.slots(host) for host in plan.hosts),
-            environment={key: self.text(value) for key, value in plan.environment.items() if key in PUBLIC_VARIABLES},
+            environment=self._variables({k: v for k, v in plan.environment.items() if k in PUBLIC_VARIABLES}),
         )

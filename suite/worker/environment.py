@@ -15,19 +15,12 @@ from typing import Any
 import torch
 
 import suite
-from suite.policy import ENVIRONMENT_PREFIX, VARIABLES
+from suite.policy import ENVIRONMENT_PREFIX, VARIABLES, mask
 from suite.records import LaunchSpec
 from suite.worker import mpi, nvml
 from suite.worker.device import Device
 from suite.worker.identity import Identity, own_slots
 from suite.worker.machine import interface_facts, machine_facts, momentary_facts
-
-MASK = "(masked)"
-_SECRET_NAME = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|PRIVATE|AUTH|APIKEY|API_KEY|ACCESS_KEY|COOKIE", re.IGNORECASE)
-# Long words of letters and digits that are no path, list, number or device: what tokens and keys look like.
-_TOKEN = re.compile(r"(?=[^\s]*\d)(?=[^\s]*[A-Za-z])[A-Za-z0-9+_=-]{24,}")
-_DEVICE = re.compile(r"(GPU|MIG)-[0-9a-fA-F-]+(,(GPU|MIG)-[0-9a-fA-F-]+)*")
-_USER_INFO = re.compile(r"://[^/\s]*@")
 
 
 def environment_facts(spec: LaunchSpec, identity: Identity, device: Device) -> dict[str, Any]:
@@ -131,15 +124,6 @@ def allowed_variables(environ: Mapping[str, str]) -> dict[str, str]:
         for name, value in sorted(environ.items())
         if name.startswith(VARIABLES)
     }
-
-
-def mask(name: str, value: str) -> str:
-    """The value, or a mask where its name or look is that of a secret."""
-    if _SECRET_NAME.search(name) or _USER_INFO.search(value):
-        return MASK
-    if _DEVICE.fullmatch(value):
-        return value
-    return MASK if _TOKEN.search(value) else value
 
 
 def blas_library() -> str | None:

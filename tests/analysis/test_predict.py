@@ -31,7 +31,7 @@ def physical(record: RankRecord) -> RankRecord:
     """Steps that are exactly compute and exposed communication, the second workload with half the compute."""
     if record.kind != "train" or record.world_size < 2:
         return record
-    half = 0.5 if record.workload == "second" else 1.0
+    half = 0.5 if record.workload == "resnet50" else 1.0
     arm = TWO_ARMS[record.arm]
     ready, ended = 0.0, 0.0
     for size in BUCKETS:
@@ -52,12 +52,12 @@ def physical(record: RankRecord) -> RankRecord:
 
 @pytest.fixture(scope="module")
 def data(tmp_path_factory: pytest.TempPathFactory) -> RunData:
-    truth = Truth(TWO_ARMS, workloads=("linear", "second"), worlds=(2, 4), sweep=True, blocks=6)
+    truth = Truth(TWO_ARMS, workloads=("linear", "resnet50"), worlds=(2, 4), sweep=True, blocks=6)
     return load_run(write_run(tmp_path_factory.mktemp("predict"), truth, change=physical))
 
 
 def test_fitted_on_one_workload_it_predicts_the_other(data: RunData) -> None:
-    for forecast in predict(data, workload="second"):
+    for forecast in predict(data, workload="resnet50"):
         assert forecast.calibrated_on == "linear at world size 4"
         assert forecast.communication_scale == pytest.approx(1.0, rel=0.05)
         assert forecast.measured_seconds is not None
@@ -101,13 +101,13 @@ def test_one_host_communicates_nothing(data: RunData) -> None:
 
 
 def test_the_table_holds_prediction_against_measurement(data: RunData) -> None:
-    text = forecast_table(predict(data, workload="second"))
+    text = forecast_table(predict(data, workload="resnet50"))
     heading = text.splitlines()[1].split()
     assert heading[-3:] == ["measured", "off", "by"]
     assert "It fails where" in text
 
 
-@pytest.mark.parametrize("options", [{"parameters": 0.0}, {"hosts": 0}, {"workload": "resnet50"}])
+@pytest.mark.parametrize("options", [{"parameters": 0.0}, {"hosts": 0}, {"workload": "transformer"}])
 def test_impossible_questions_are_refused(data: RunData, options: dict[str, object]) -> None:
     with pytest.raises(UsageError):
         predict(data, **options)  # type: ignore[arg-type]

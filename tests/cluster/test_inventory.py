@@ -105,6 +105,7 @@ def test_devices_give_the_number_of_slots() -> None:
         (with_host(name='"17"'), 'host "17", key "name"', "not digits alone"),
         (with_host(shm_size='"1m"'), 'host "h1", key "shm_size"', '"2g"'),
         (with_host(environment='{ SECRET = "x" }'), 'host "h1", key "environment"', "NCCL_"),
+        (with_host(environment='{ UCX_PASSWORD = "hunter2" }'), 'host "h1", key "environment"', "keep secrets out"),
         (with_host(environment='{ CUDA_VISIBLE_DEVICES = "1" }'), 'host "h1", key "environment"', "devices"),
         ('[[hosts]]\naddress = "198.18.0.11"\n', 'host number 1, key "name"', 'add name = "…"'),
         ('[[hosts]]\nname = "h1"\n', 'host "h1", key "address"', 'add address = "…"'),

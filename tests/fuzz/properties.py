@@ -5,7 +5,6 @@ A property is a strategy and a check. The check fails by raising anything but wh
 
 from __future__ import annotations
 
-import functools
 import io
 import json
 import lzma
@@ -14,7 +13,7 @@ import re
 import tarfile
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -37,24 +36,16 @@ from suite.records import DdpOptions, HostProbe, HostSlots, LaunchSpec, Manifest
 from suite.report import bundle, render
 from suite.summary import Summary
 from tests.fuzz.generate import any_bytes, damaged, numbers, scalars, texts, toml_table, values, whole, words
-from tests.support.synthetic import TWO_ARMS, Truth, write_run
-
-Check = Callable[[Any], None]
-
-
-@dataclass(frozen=True)
-class Property:
-    """``strategy`` makes inputs, ``check`` raises when one is not handled."""
-
-    strategy: st.SearchStrategy[Any]
-    check: Check
-
-
-def clean(error: SuiteError) -> None:
-    """An error says something, and costs the exit code of an error."""
-    assert error.message.strip(" :")
-    assert 1 <= error.exit_code <= 3
-
+from tests.fuzz.samples import (
+    Property,
+    clean,
+    json_of,
+    sample,
+    sample_run,
+    sample_summary,
+    write_files,
+)
+from tests.fuzz.strangers import FROM_STRANGERS
 
 # Cluster files
 
@@ -222,35 +213,6 @@ def arms(texts_: list[str]) -> None:
 # Records
 
 
-@functools.cache
-def sample_run() -> dict[str, bytes]:
-    """The files of a small sound run, by path within it."""
-    with tempfile.TemporaryDirectory() as folder:
-        truth = Truth(TWO_ARMS, hosts=2, worlds=(2,), blocks=2, steps=5, warmup=3, sweep=True)
-        run = write_run(Path(folder), truth)
-        return {str(p.relative_to(run.root)): p.read_bytes() for p in sorted(run.root.rglob("*.json"))}
-
-
-def _sample(part: str) -> Any:
-    name = next(name for name in sample_run() if part in name)
-    return json.loads(sample_run()[name])
-
-
-@functools.cache
-def sample_summary() -> Any:
-    with tempfile.TemporaryDirectory() as folder:
-        return json.loads(codec.encode(summarise(_write(Path(folder), sample_run()))))
-
-
-def _write(folder: Path, files: dict[str, bytes]) -> RunPaths:
-    root = folder / "run"
-    for name, data in files.items():
-        path = root / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-    return RunPaths(root)
-
-
 KINDS = (RankRecord, Manifest, Plan, LaunchSpec, HostProbe, Summary)
 
 
@@ -286,7 +248,7 @@ def whole_run(case: tuple[str, bytes]) -> None:
     """A run with one damaged file: a summary that can be shown in every format, or an error that names the file."""
     name, data = case
     with tempfile.TemporaryDirectory() as folder:
-        run = _write(Path(folder), {**sample_run(), name: data})
+        run = write_files(Path(folder), {**sample_run(), name: data})
         try:
             summary = summarise(run)
         except SuiteError as error:
@@ -438,7 +400,7 @@ _ends = st.builds(
 @st.composite
 def launch_ends(draw: Callable[[Any], Any]) -> tuple[dict[str, bytes], list[LauncherResult]]:
     """What a launch of two ranks left: records sound, damaged, failed or missing, logs, and its launchers' ends."""
-    sound = {**_sample("launches/0001"), "launch": SPEC.launch}
+    sound = {**sample("launches/0001"), "launch": SPEC.launch}
     files = {}
     for rank in range(2):
         record = {**sound, "rank": rank}
@@ -470,10 +432,6 @@ def judged(case: tuple[dict[str, bytes], list[LauncherResult]]) -> None:
     elif outcome.status == "failed":
         assert outcome.failure is not None
         assert all(printable(line) == line for line in outcome.failure.log_tail)
-
-
-def _json(part: str) -> st.SearchStrategy[bytes]:
-    return st.deferred(lambda: damaged(_sample(part)))
 
 
 PROPERTIES: dict[str, Property] = {
@@ -508,9 +466,9 @@ PROPERTIES: dict[str, Property] = {
     "records, any bytes": Property(
         st.one_of(any_bytes, values.map(lambda value: json.dumps(value).encode())), any_record
     ),
-    "rank records": Property(_json("launches/0001"), lambda data: record_of(RankRecord, data)),
-    "ledgers": Property(_json("manifest"), lambda data: record_of(Manifest, data)),
-    "plans": Property(_json("plan"), lambda data: record_of(Plan, data)),
+    "rank records": Property(json_of("launches/0001"), lambda data: record_of(RankRecord, data)),
+    "ledgers": Property(json_of("manifest"), lambda data: record_of(Manifest, data)),
+    "plans": Property(json_of("plan"), lambda data: record_of(Plan, data)),
     "launch descriptions": Property(
         st.one_of(any_bytes, st.deferred(lambda: damaged(json.loads(codec.encode(SPEC))))),
         launch_description,
@@ -527,4 +485,5 @@ PROPERTIES: dict[str, Property] = {
         bundle_records,
     ),
     "ends of launches": Property(launch_ends(), judged),
+    **FROM_STRANGERS,
 }

@@ -9,7 +9,8 @@ from collections import Counter
 import pytest
 from hypothesis import HealthCheck, Phase, given, seed, settings
 
-from tests.fuzz.properties import PROPERTIES, Check
+from tests.fuzz.properties import PROPERTIES
+from tests.fuzz.samples import Check
 
 EXAMPLES = 60
 SECONDS = float(os.environ.get("SUITE_FUZZ_SECONDS", "240"))

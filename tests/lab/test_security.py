@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from suite.paths import RunPaths
+from suite.policy import ENVIRONMENT_PREFIX, is_settable
 from tests.lab.fault_support import DEADLINE, IMAGE, NAMES, PATIENCE, VOLUME, Done, Project, ending, only_run
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(400 * PATIENCE)]
@@ -112,7 +113,10 @@ def test_no_record_holds_a_whole_environment(observed: Observed) -> None:
     records = [path for path in files_below(observed.run.launches) if path.suffix == ".json"]
     assert len(records) == 9  # 2 pilots, 2 measured launches of two ranks, and one process
     for path in records:
-        names = set(json.loads(path.read_bytes())["environment"])
+        facts = json.loads(path.read_bytes())["environment"]
+        names = {name.removeprefix(ENVIRONMENT_PREFIX) for name in facts if name.startswith(ENVIRONMENT_PREFIX)}
+        assert {"OMP_NUM_THREADS", "GLOO_SOCKET_IFNAME"} <= names, "no variable was recorded: the test looks at nothing"
+        assert all(is_settable(name) for name in names)
         assert not names & {"PATH", "HOME", "USER", "LOGNAME", "SHELL", "PYTHONPATH", "HOSTNAME", *PLANTED}
 
 

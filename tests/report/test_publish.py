@@ -97,6 +97,19 @@ def test_its_checksums_are_those_that_sha256sum_checks(published: Path) -> None:
     subprocess.run(["sha256sum", "--check", "--strict", "--quiet", "SHA256SUMS"], cwd=published, check=True, timeout=60)
 
 
+def test_a_variable_of_an_old_run_that_looks_secret_is_published_without_its_value(tmp_path: Path) -> None:
+    made = write_run(tmp_path, TRUTH, "20260102T030405Z-standard-0002")
+    plan = json.loads(made.plan.read_bytes())
+    plan["environment"] = {"NCCL_ALGO": "Ring"}
+    plan["arms"][0]["environment"] = {"UCX_PASSWORD": "hunter2", "UCX_TLS": "tcp"}
+    made.plan.write_text(json.dumps(plan))
+    folder = publish(made, "masked")
+    assert not any(b"hunter2" in content for _, content in everything(folder))
+    stored = json.loads((folder / "plan.json").read_bytes())
+    assert stored["arms"][0]["environment"] == {"UCX_PASSWORD": "(masked)", "UCX_TLS": "tcp"}
+    assert stored["environment"] == {"NCCL_ALGO": "Ring"}
+
+
 def test_the_published_numbers_are_the_runs_numbers(run: RunPaths, published: Path) -> None:
     summary = json.loads((published / "summary.json").read_bytes())
     mine = json.loads(codec.encode(summarise(run)))

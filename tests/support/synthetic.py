@@ -15,8 +15,9 @@ from pathlib import Path
 from typing import Any
 
 from suite import codec, paths
+from suite.limits import COLLECTIVES
 from suite.paths import RunPaths
-from suite.plan import COLLECTIVES, PROTOCOLS, SINGLE_ARM, Plan, Slot
+from suite.plan import PROTOCOLS, SINGLE_ARM, Plan, Slot
 from suite.records import (
     Arm,
     CollectiveSamples,

@@ -91,7 +91,7 @@ def test_open_mpis_own_words_are_read(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 class TestVariables:
-    """The allow-list and the mask. The module needs torch."""
+    """The allow-list. The module needs torch."""
 
     @pytest.fixture(autouse=True)
     def _module(self) -> None:
@@ -103,38 +103,10 @@ class TestVariables:
         environ = {"NCCL_ALGO": "Ring", "HOME": "/root", "AWS_SECRET_ACCESS_KEY": "x", "OMP_NUM_THREADS": "2"}
         assert allowed_variables(environ) == {"env.NCCL_ALGO": "Ring", "env.OMP_NUM_THREADS": "2"}
 
-    @pytest.mark.parametrize(
-        ("name", "value"),
-        [
-            ("OMPI_AUTH_TOKEN", "abc"),
-            ("TORCH_HUB_SECRET", "abc"),
-            ("UCX_PASSWORD", "hunter2"),
-            ("TORCH_X", "ghp_16C7e42F292c6912E7710c838347Ae178B4a"),
-            ("NCCL_TOPO_URL", "https://user:pass@example.org/t"),
-        ],
-    )
-    def test_what_looks_secret_is_masked(self, name: str, value: str) -> None:
-        from suite.worker.environment import MASK, mask
+    def test_a_variable_that_looks_secret_is_recorded_without_its_value(self) -> None:
+        from suite.worker.environment import allowed_variables
 
-        assert mask(name, value) == MASK
-
-    @pytest.mark.parametrize(
-        ("name", "value"),
-        [
-            (
-                "CUDA_VISIBLE_DEVICES",
-                "GPU-11111111-2222-3333-4444-555555555555,GPU-11111111-2222-3333-4444-555555555556",
-            ),
-            ("NCCL_SOCKET_IFNAME", "eth0"),
-            ("OMPI_MCA_mca_base_component_path", "/usr/lib/x86_64-linux-gnu/pmix2/lib/pmix"),
-            ("OMPI_FILE_LOCATION", "/tmp/prterun.b0cc06705888.7.1000/1/0"),
-            ("OMP_PLACES", "{0:4},{4:4}"),
-        ],
-    )
-    def test_ordinary_values_are_kept(self, name: str, value: str) -> None:
-        from suite.worker.environment import mask
-
-        assert mask(name, value) == value
+        assert allowed_variables({"OMPI_AUTH_TOKEN": "abc"}) == {"env.OMPI_AUTH_TOKEN": "(masked)"}
 
     def test_the_libraries_tell_their_versions(self) -> None:
         import torch
