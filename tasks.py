@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from fabric import task as fabric_task
 from invoke.collection import Collection
 from invoke.context import Context
-from invoke.exceptions import Exit
+from invoke.exceptions import Exit, ParseError
+from invoke.parser import parser as invoke_parser
 
 if TYPE_CHECKING:
     from suite.errors import SuiteError
@@ -52,6 +53,22 @@ _DEFAULTS = {"backend": "all", "workload": "linear", "plan": "quick", "device": 
 
 # Short flags would be made from the names' letters (-h for --batch): long ones only.
 task = functools.partial(fabric_task, auto_shortflags=False)
+
+
+class _WrongUsage(ParseError, Exit):
+    """A command line that ``fab`` cannot read. It would end with 1, which here says that a row failed."""
+
+    def __init__(self, said: str, context: Any = None) -> None:
+        ParseError.__init__(self, said, context)
+        Exit.__init__(self, code=2)
+        self.args = (said,)
+
+    def __str__(self) -> str:
+        return f"Error: {self.args[0]} Fix: `fab --list` shows the tasks, `fab --help TASK` the options of one."
+
+
+# fab has no setting for it: the parser's own error is looked up there when it is raised.
+invoke_parser.ParseError = _WrongUsage  # type: ignore[attr-defined, assignment]
 
 
 def _guarded(body: Callable[..., int | None]) -> Callable[..., None]:

@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 import msgspec
 
 from suite.errors import RecordError
-from suite.records import FORMAT_VERSION
+from suite.records import FORMAT_VERSION, RankRecord
 
 T = TypeVar("T")
 
@@ -31,17 +31,24 @@ def decode(data: bytes, kind: type[T], source: object, *, version: int | None = 
         RecordError: truncated, not JSON, of another version, or not of that shape; says where.
     """
     if version is not None:
-        _check_version(data, source, version)
+        _check_version(data, kind, source, version)
     try:
         value = msgspec.json.decode(data, type=kind)
     except msgspec.ValidationError as error:
         raise RecordError(source, f"not a {kind.__name__}: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RecordError(source, f"truncated or damaged: {error}", fix="collect it again from its host.") from None
+        raise RecordError(source, f"truncated or damaged: {error}", fix=_remedy(kind)) from None
     return value
 
 
-def _check_version(data: bytes, source: object, version: int) -> None:
+def _remedy(kind: type) -> str:
+    """Hosts keep ranks' records; a plan or a ledger is on the controller only."""
+    if kind is RankRecord:
+        return "collect it again from its host."
+    return "restore it from a copy of the run: no command can make it again."
+
+
+def _check_version(data: bytes, kind: type, source: object, version: int) -> None:
     class Versioned(msgspec.Struct):
         format: int | None = None
 
@@ -50,7 +57,7 @@ def _check_version(data: bytes, source: object, version: int) -> None:
     except msgspec.ValidationError as error:
         raise RecordError(source, f"not a record of this suite: {error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
-        raise RecordError(source, f"truncated or damaged: {error}", fix="collect it again from its host.") from None
+        raise RecordError(source, f"truncated or damaged: {error}", fix=_remedy(kind)) from None
     if found != version:
         raise RecordError(
             source,

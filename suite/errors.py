@@ -3,7 +3,7 @@
     SuiteError                     1
     ├── UsageError                 2   wrong option, wrong value
     │   └── ConfigurationError     2   a file that cannot be used: names file, place and remedy
-    ├── RecordError                1   a record that cannot be read: names the file
+    ├── RecordError                2   a plan, a ledger or a record that cannot be read: names the file
     │   └── IncompatibleError      1   records that must not be compared: names the fields
     ├── PreflightError             3   a host is not fit for the run
     ├── HostError                  3   a host did not answer or refused
@@ -67,7 +67,13 @@ class ConfigurationError(UsageError):
 
 
 class RecordError(SuiteError):
-    """A stored record is damaged, of another version, or contradicts its neighbours."""
+    """A stored plan, ledger or record is damaged, of another version, or contradicts its neighbours.
+
+    Where it ends a command, it is bad input like a wrong cluster file. A damaged record of one rank ends none: its row
+    fails, and that costs 1.
+    """
+
+    exit_code = EXIT_USAGE
 
     def __init__(self, path: object, message: str, *, fix: str = "") -> None:
         super().__init__(f"{path}: {message}", fix=fix)

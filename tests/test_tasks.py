@@ -62,6 +62,9 @@ def test_a_run_can_be_named_or_left_out(run: RunPaths, where: str) -> None:
         (["local", "--backend", "gloo", "--deadline", "99999999999h"], 2, "--deadline 99999999999h"),
         (["local", "--arm", "a=gloo,X=\udcff"], 2, "--arm a"),
         (["bench", "--only", "nothing"], 2, "--only nothing"),
+        (["run", "--nonsense"], 2, "No idea what '--nonsense' is! Fix: `fab --list`"),
+        (["nonsense"], 2, "No idea what 'nonsense' is! Fix: `fab --list`"),
+        (["run", "--backend"], 2, "backend"),
     ],
 )
 def test_wrong_usage_costs_exit_2_and_says_what_to_write(
@@ -72,6 +75,27 @@ def test_wrong_usage_costs_exit_2_and_says_what_to_write(
     assert said in done.stderr
     assert "Traceback" not in done.stderr
     assert list(tmp_path.iterdir()) == [], "wrong usage changes nothing on disk"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("plan.json", ["report"]),
+        ("manifest.json", ["report"]),
+        ("plan.json", ["local", "--resume"]),
+        ("plan.json", ["publish", "--name", "x", "--run"]),
+        ("manifest.json", ["collect"]),
+    ],
+)
+def test_a_damaged_plan_or_ledger_is_named_and_costs_exit_2(run: RunPaths, name: str, words: list[str]) -> None:
+    path = run.root / name
+    path.write_bytes(path.read_bytes()[:100])
+    before = {p: p.read_bytes() for p in run.root.rglob("*") if p.is_file()}
+    done = fab(*words, run.root.name, results=run.root.parent.parent)
+    assert done.returncode == 2, done.stderr
+    assert f"{name}: truncated or damaged" in done.stderr
+    assert "Fix: restore it from a copy of the run" in done.stderr
+    assert {p: p.read_bytes() for p in run.root.rglob("*") if p.is_file()} == before
 
 
 def test_a_table_is_printed_where_the_locale_lacks_its_signs(run: RunPaths, monkeypatch: pytest.MonkeyPatch) -> None:
