@@ -117,7 +117,7 @@ class Campaign:
         unavailable = unavailable_arms(self._plan, probes)
         for arm, why in unavailable.items():
             self._announce.line(f"  {arm} cannot run here: {why}")
-        self._save(probes=probes, unavailable=unavailable)
+        self._save(probes=_packages_once(probes, self._state.manifest.image_id), unavailable=unavailable)
 
     @property
     def _arms(self) -> tuple[str, ...]:
@@ -292,6 +292,14 @@ class Campaign:
 def slot_of(outcome: LaunchOutcome) -> Slot:
     """The place in the plan that a launch filled."""
     return Slot(outcome.kind, outcome.workload, outcome.world_size, outcome.block, outcome.arm)
+
+
+def _packages_once(probes: Sequence[HostProbe], image_id: str) -> tuple[HostProbe, ...]:
+    """The probes with the packages of the first host only, since all run one image; without an image with none.
+
+    What is installed on somebody's own machine is no part of a run, and may be private.
+    """
+    return tuple(probe if i == 0 and image_id else replace(probe, packages={}) for i, probe in enumerate(probes))
 
 
 def _refuse_other_code(probes: Sequence[HostProbe]) -> None:

@@ -253,7 +253,8 @@ class HostProbe:
     """What the worker on one host can do, asked once per run before the plan is made.
 
     ``backends`` maps each backend to None (can run) or to the reason why not, on this host. ``code`` is the
-    digest of the suite's code there, "" where it is not told.
+    digest of the suite's code there, "" where it is not told. ``packages`` is what is installed there, version by name
+    ("deb/debian/libc6", "pypi/torch"); a ledger keeps those of one host, because all run the same image.
     """
 
     host: str
@@ -267,6 +268,7 @@ class HostProbe:
     workloads: tuple[str, ...] = ()
     environment: dict[str, Any] = field(default_factory=dict)
     code: str = ""
+    packages: dict[str, str] = field(default_factory=dict)
     format: int = FORMAT_VERSION
 
 

@@ -38,8 +38,8 @@ class Sitting:
         self._plan = plan
         self._executor = executor
 
-    def execute(self) -> Manifest:
-        new = Manifest(self._plan.run, "lab", "2026-01-01T00:00:00Z", "0", "c", False, "", HOSTS)
+    def execute(self, image_id: str = "") -> Manifest:
+        new = Manifest(self._plan.run, "lab", "2026-01-01T00:00:00Z", "0", "c", False, image_id, HOSTS)
         manifest = codec.read(self.run.manifest, Manifest) if self.run.manifest.exists() else new
         return Campaign(self._plan, self._executor, self.run, manifest, Announcer(self.said.append)).execute()
 
@@ -112,6 +112,13 @@ def test_an_arm_that_always_fails_is_given_up_after_two_launches(tmp_path: Path)
     manifest = Sitting(tmp_path, a_plan(blocks="6"), executor).execute()
     assert sum(1 for o in manifest.launches if o.arm == "mpi") == 2
     assert kinds(manifest)["train", "gloo"] == 6
+
+
+def test_the_ledger_holds_the_images_packages_once_and_those_of_no_other_machine(tmp_path: Path) -> None:
+    hosts = Sitting(tmp_path / "hosts", a_plan(), FakeExecutor(TWICE)).execute(image_id="sha256:1")
+    assert [probe.packages for probe in hosts.probes] == [{"pypi/torch": "2.6.0"}, {}]
+    own_machine = Sitting(tmp_path / "local", a_plan(), FakeExecutor(TWICE)).execute()
+    assert [probe.packages for probe in own_machine.probes] == [{}, {}]
 
 
 def test_an_image_built_from_other_code_is_refused_before_anything_is_measured(tmp_path: Path) -> None:

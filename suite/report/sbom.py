@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterable, Mapping
 from importlib import metadata
 from typing import Any
+from urllib.parse import quote
 
 import suite
 from suite.records import Manifest
@@ -29,8 +30,8 @@ CONTROLLER = ("docker", "fabric", "jinja2", "msgspec", "numpy", "rich", "tabulat
 
 
 def render(manifest: Manifest, environment: Mapping[str, Any]) -> str:
-    """The bill, from the unified environment of a summary and the packages that are installed here."""
-    components = [*_host_components(environment), *_controller_components()]
+    """The bill: the unified environment of a summary, the packages of the image, and those that are installed here."""
+    components = [*_host_components(environment), *_image_components(manifest), *_controller_components()]
     document = {
         "bomFormat": "CycloneDX",
         "specVersion": "1.5",
@@ -60,6 +61,15 @@ def _host_components(environment: Mapping[str, Any]) -> list[dict[str, Any]]:
     for fact, (name, kind) in HOST_COMPONENTS.items():
         for version in _values(environment.get(fact)):
             found.append(_component(name, version, kind, "hosts"))
+    return found
+
+
+def _image_components(manifest: Manifest) -> list[dict[str, Any]]:
+    """Every package of the image that the hosts ran, Debian's and Python's."""
+    found = []
+    for key, version in next((probe.packages for probe in manifest.probes if probe.packages), {}).items():
+        purl = f"pkg:{quote(key, safe='/')}@{quote(version, safe='')}"
+        found.append(_component(key.rpartition("/")[2], version, "library", f"image/{key.partition('/')[0]}", purl))
     return found
 
 

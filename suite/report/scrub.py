@@ -242,6 +242,7 @@ class Scrubber:
             workloads=probe.workloads,
             environment=self.environment(probe.environment),
             code=probe.code,
+            packages=probe.packages,
             format=probe.format,
         )
 

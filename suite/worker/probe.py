@@ -15,6 +15,7 @@ from suite.worker.device import device_uuid
 from suite.worker.environment import library_facts
 from suite.worker.groups import missing_backend
 from suite.worker.machine import machine_facts
+from suite.worker.packages import packages
 from suite.worker.workloads import BUILT_IN, unavailable
 
 OWN_BACKENDS = ("nccl", "gloo", "mpi")
@@ -51,6 +52,7 @@ def probe(host: str, device: str = "auto") -> HostProbe:
         workloads=tuple(name for name in BUILT_IN if unavailable(name) is None),
         environment=facts,
         code=code_digest(),
+        packages=packages(),
     )
 
 

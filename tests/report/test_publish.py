@@ -408,6 +408,21 @@ def test_the_bill_of_materials_names_what_ran_and_what_analysed(published: Path)
     assert len(set(references)) == len(references)
 
 
+def test_the_bill_of_materials_names_every_package_of_the_image(run: RunPaths) -> None:
+    ledger = json.loads(run.manifest.read_bytes())
+    probe = {"host": "lion", "backends": {"gloo": None}}
+    image = {"deb/debian/libc6": "2.41-12+b1", "deb/debian/openssh-server": "1:10.0p1-7", "pypi/numpy": "2.2.4"}
+    ledger["probes"] = [{**probe, "packages": image}, {**probe, "host": "tiger"}]
+    run.manifest.write_text(json.dumps(ledger))
+    bill = json.loads((publish(run, "with-packages") / "sbom.json").read_bytes())
+    found = {c["purl"]: c["properties"][0]["value"] for c in bill["components"] if "purl" in c}
+    assert found["pkg:deb/debian/libc6@2.41-12%2Bb1"] == "image/deb"
+    assert found["pkg:deb/debian/openssh-server@1%3A10.0p1-7"] == "image/deb"
+    assert found["pkg:pypi/numpy@2.2.4"] == "image/pypi"
+    references = [c["bom-ref"] for c in bill["components"]]
+    assert len(set(references)) == len(references)
+
+
 def test_another_version_of_the_report_code_is_a_note_not_a_failure(
     published: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

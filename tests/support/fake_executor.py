@@ -42,7 +42,10 @@ class FakeExecutor:
     launch_seconds: float = 2.0
 
     def probe(self, _device: str) -> tuple[HostProbe, ...]:
-        return tuple(HostProbe(host, dict(self.backends), cores=2, code=self.code) for host in self.hosts)
+        packages = {"pypi/torch": "2.6.0"}
+        return tuple(
+            HostProbe(host, dict(self.backends), cores=2, code=self.code, packages=packages) for host in self.hosts
+        )
 
     def output_folder(self, launch: str) -> str:
         return f"/nowhere/{launch}"
