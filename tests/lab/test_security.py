@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import lzma
+import os
 import re
+import shlex
 import subprocess
+import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
-from suite.paths import RunPaths
+from suite.paths import RunPaths, project_root
 from suite.policy import ENVIRONMENT_PREFIX, is_settable
-from tests.lab.fault_support import DEADLINE, IMAGE, NAMES, PATIENCE, VOLUME, Done, Project, ending, only_run
+from tests.lab.fault_support import CLUSTER, DEADLINE, IMAGE, NAMES, PATIENCE, VOLUME, Done, Project, ending, only_run
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(400 * PATIENCE)]
 
@@ -25,6 +29,7 @@ PLANTED = {
     "NCCL_SECRET_TOKEN": "planted-nccl-51b7",
     "SOME_PRIVATE_SETTING": "planted-anything-c0de",
 }
+BUILT = "ddp-backend-suite:cpu"  # what `fab build` makes
 PRIVATE_KEY = re.compile(rb"-----BEGIN [A-Z ]*PRIVATE KEY-----|PRIVATE KEY BLOCK")
 
 
@@ -83,14 +88,49 @@ def test_the_sshd_in_the_container_listens_on_the_clusters_address_only(deployed
 
 
 def test_ranks_and_their_launchers_listen_on_the_clusters_interface(deployed: Project, observed: Observed) -> None:
+    seen = {program for found in observed.listeners.values() for program, _, _ in found}
+    assert "python3" in seen, "no rank and no rendezvous of gloo was seen listening: the run was not watched"
+    assert seen & {"prterun", "prted", "mpirun"}, f"nothing of Open MPI's launcher was seen listening: {sorted(seen)}"
     for host, found in observed.listeners.items():
-        assert found, "nobody was seen listening: the run was not watched"
+        assert found, f"nobody was seen listening on {host}"
         own = {address_of(deployed, host), "127.0.0.1", "::1"}
         # What Open MPI opens for IPv6 alone (ss shows it so; "*" would be both) reaches nobody where IPv6 is off.
         if deployed.on_host(host, "ip -6 -oneline address show") == "":
             own.add("::")
         elsewhere = {place for place in found if place[1] not in own}
         assert elsewhere == set()
+
+
+@pytest.mark.parametrize(
+    ("options", "refusal"),
+    [
+        (["-W", "127.0.0.1:22"], "administratively prohibited"),
+        (
+            ["-o", "PubkeyAuthentication=no", "-o", "PreferredAuthentications=password,keyboard-interactive"],
+            "publickey",
+        ),
+        (["-l", "root"], "Permission denied"),
+        (["-i", "/dev/null", "-o", "IdentitiesOnly=yes", "-F", "none", "-p", "2222"], "Permission denied|verification"),
+    ],
+    ids=["forwarding", "password", "root", "no key"],
+)
+def test_the_sshd_in_the_container_refuses(deployed: Project, options: list[str], refusal: str) -> None:
+    words = [
+        "docker",
+        "exec",
+        f"ddp-suite-{CLUSTER}",
+        "mpi-ssh",
+        "-o",
+        "BatchMode=no",
+        "-o",
+        "NumberOfPasswordPrompts=0",
+    ]
+    assert deployed.on_host("h1", shlex.join([*words[:4], "h2", "echo in"])).strip() == "in", "the key opens the way"
+    target = ["h2"] if "-W" in options else ["h2", "echo", "in"]
+    said = deployed.on_host("h1", f"{shlex.join([*words, *options, *target])} 2>&1 </dev/null; echo code $?")
+    assert re.search(refusal, said), said
+    assert re.search(r"code [1-9]", said), said
+    assert not re.search(r"^in$", said, re.MULTILINE)
 
 
 # What is left behind
@@ -122,11 +162,48 @@ def test_no_record_holds_a_whole_environment(observed: Observed) -> None:
 
 def test_nothing_of_the_controllers_environment_reaches_a_host(deployed: Project, observed: Observed) -> None:
     for host in NAMES:
-        inspected = deployed.on_host(host, "docker inspect ddp-suite-run")
+        inspected = deployed.on_host(host, f"docker inspect ddp-suite-{CLUSTER}")
         assert "planted" not in inspected
+        assert "planted" not in deployed.on_host(host, f"docker logs ddp-suite-{CLUSTER} 2>&1")
         assert "docker.sock" not in inspected
         found = deployed.on_host(host, f"grep -rl planted {VOLUME} /var/log/lab || true")
         assert found == ""
+
+
+def test_nothing_of_the_controllers_environment_is_published(deployed: Project, observed: Observed) -> None:
+    results = observed.run.root.parent.parent
+    with ending(deployed.start("publish", observed.run.run, "--name", "watched", results=results, **PLANTED)) as fab:
+        done = fab.end(120)
+    assert done.code == 0, done
+    bundle = results / "published" / "watched"
+    contents = [path.read_bytes() for path in files_below(bundle)]
+    contents += [lzma.decompress(path.read_bytes()) for path in files_below(bundle) if path.suffix == ".xz"]
+    assert len(contents) > 10
+    for content in contents:
+        assert b"planted" not in content
+        assert not PRIVATE_KEY.search(content)
+    purls = {c.get("purl", "").partition("@")[0] for c in json.loads((bundle / "sbom.json").read_bytes())["components"]}
+    assert {"pkg:deb/debian/openmpi-bin", "pkg:deb/debian/python3-torch", "pkg:deb/debian/openssh-server"} <= purls
+
+
+def test_an_image_built_among_secrets_holds_none() -> None:
+    words = [str(Path(sys.executable).with_name("fab")), "build"]
+    environment = {**os.environ, **PLANTED}
+    done = subprocess.run(
+        words, cwd=project_root(), env=environment, capture_output=True, text=True, timeout=900, check=False
+    )
+    assert done.returncode == 0, done
+    assert "planted" not in done.stdout + done.stderr
+    for look in (["inspect"], ["history", "--no-trunc"]):
+        command = ["docker", *look, BUILT]
+        said = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True).stdout
+        assert "planted" not in said
+    inside = ["docker", "run", "--rm", "--network", "none", "--entrypoint", "grep", "--user", "0", BUILT]
+    folders = ["/opt/suite", "/etc", "/home", "/root", "/tmp", "/usr/local", "/var"]
+    found = subprocess.run(
+        [*inside, "-rl", "planted-", *folders], capture_output=True, text=True, timeout=120 * PATIENCE, check=False
+    )
+    assert (found.returncode, found.stdout) == (1, ""), found
 
 
 def test_private_keys_are_in_the_deployments_folder_and_nowhere_else(deployed: Project) -> None:

@@ -39,15 +39,17 @@ def interpreter(newest: tuple[int, int]) -> str:
     pytest.fail(f"no Python from 3.10 to 3.{newest[1]} here: torch 2.0.1 has no build for a newer one")
 
 
-def environment(name: str, python: str, *packages: str) -> Path:
-    """The interpreter of a virtual environment with those packages; made once, and again when they change."""
+def environment(name: str, python: str, *words: str) -> Path:
+    """The interpreter of a virtual environment with what pip installs for those words; made once, and again when they
+    or a lock that they name change."""
     folder = ROOT / f".venv-{name}"
     stamp = folder / ".packages"
-    wanted = " ".join((python, *packages))
+    locks = [(ROOT / word).read_text() for word in words if word.endswith(".txt")]
+    wanted = "\n".join((python, *words, *locks))
     if not stamp.is_file() or stamp.read_text() != wanted:
         subprocess.run([python, "-m", "venv", "--clear", str(folder)], check=True, timeout=120)
         pip = [str(folder / "bin/python"), "-m", "pip", "install", "--quiet", "--disable-pip-version-check"]
-        subprocess.run([*pip, "pytest>=8,<10", "pytest-timeout", *packages], check=True, timeout=INSTALL_SECONDS)
+        subprocess.run([*pip, *words], cwd=ROOT, check=True, timeout=INSTALL_SECONDS)
         stamp.write_text(wanted)
     return folder / "bin/python"
 
@@ -79,13 +81,14 @@ def version(python: Path) -> str:
 
 
 def test_the_workers_tests_pass_on_torch_2_0_1() -> None:
-    python = environment("torch201", interpreter((3, 11)), "torch==2.0.1", "numpy<2")
+    python = environment("torch201", interpreter((3, 11)), "--require-hashes", "-r", "requirements/torch-2.0.1.txt")
     assert version(python).startswith("2.0.1")
     assert run_worker_tests(python) > 20
 
 
 def test_the_workers_tests_pass_on_the_newest_torch_that_pip_gives() -> None:
-    python = environment("torch-newest", sys.executable, "torch", "numpy")
+    # The only packages of continuous integration without a hash: which one is the newest is what is asked.
+    python = environment("torch-newest", sys.executable, "pytest>=8,<10", "pytest-timeout", "torch", "numpy")
     assert tuple(int(part) for part in version(python).split(".")[:2]) >= (2, 9)
     assert run_worker_tests(python) > 20
 
