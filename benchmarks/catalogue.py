@@ -20,6 +20,7 @@ QUESTIONS = {
     "report_scale": "what does a report over many ranks and steps cost?",
     "image_fidelity": "are the suite's step and collective times those of bare programs?",
     "link_limit": "does gloo reach what the link carries, and is it recovered from the sweep?",
+    "slow_link": "does a slower link expose communication and leave the computation alone?",
     "campaign_overhead": "what does a launch cost beyond its ranks' lives?",
     "deploy": "what does a deploy send, and how long does it take?",
     "controller_scale": "how do check, collection and fan-out grow with hosts?",
