@@ -218,6 +218,6 @@ def row_busbw(measures: Sequence[LaunchMeasures], world_size: int) -> float | No
 
 def free_running_differs(row: Row) -> bool:
     """Whether the two timing modes differ by more than METHOD.md allows, so that both must be shown."""
-    if row.step_seconds is None or row.free_running_seconds is None:
+    if row.step_seconds is None or row.free_running_seconds is None or row.step_seconds.median <= 0:
         return False
     return abs(row.free_running_seconds / row.step_seconds.median - 1) > FREE_RUNNING_LIMIT

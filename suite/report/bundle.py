@@ -29,6 +29,32 @@ _MEMBER = re.compile(r"launches/([^/]+)/(rank-[0-9]{1,6}\.json)")
 _SUM = re.compile(r"([0-9a-f]{64})  ([A-Za-z0-9][A-Za-z0-9._/+-]*)")
 
 
+_EXTENDED = frozenset(
+    (
+        *(tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.SOLARIS_XHDTYPE),
+        *(tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.GNUTYPE_SPARSE),
+    )
+)
+
+
+class _Plain(tarfile.TarInfo):
+    """A header of the plain kind that ``pack_records`` writes.
+
+    Extended ones (pax, GNU) would be read into memory whole, however large, before anybody could look at them.
+    """
+
+    @classmethod
+    def frombuf(cls, buf: bytes | bytearray, encoding: str, errors: str) -> _Plain:
+        found = super().frombuf(buf, encoding, errors)
+        if found.type in _EXTENDED:
+            raise _ExtendedHeader
+        return found
+
+
+class _ExtendedHeader(Exception):
+    """The archive has a header that no bundle has."""
+
+
 def pack_records(launches: Path, target: Path) -> None:
     """All rank records below ``launches`` as one archive; the same records always give the same bytes."""
     with (
@@ -66,7 +92,7 @@ def unpack_records(archive: Path, run: RunPaths) -> None:
     """
     total = count = 0
     try:
-        with lzma.open(archive, "rb") as stream, tarfile.open(fileobj=stream, mode="r|") as tar:
+        with lzma.open(archive, "rb") as stream, tarfile.open(fileobj=stream, mode="r|", tarinfo=_Plain) as tar:
             for member in tar:
                 count += 1
                 total += max(0, member.size)
@@ -81,6 +107,8 @@ def unpack_records(archive: Path, run: RunPaths) -> None:
                 assert content is not None  # a regular file has content
                 with path.open("xb") as target:
                     target.write(content.read())
+    except _ExtendedHeader:
+        raise RecordError(archive, "has a header that no bundle of the suite has; nothing was used.") from None
     except (OSError, EOFError, lzma.LZMAError, tarfile.TarError) as error:
         raise RecordError(archive, f"cannot be unpacked: {error}.", fix="get the bundle again.") from None
 

@@ -111,7 +111,8 @@ def bandwidth(summary: Summary, collective: str, world_size: int, arms: Sequence
     """busbw over message size, with the measured link as a line that nothing should cross."""
     found = [
         r for r in summary.collectives
-        if (r.collective, r.world_size) == (collective, world_size) and r.busbw and r.purpose == "sweep"
+        if (r.collective, r.world_size) == (collective, world_size) and r.purpose == "sweep"
+        and r.bytes > 0 and (r.busbw or 0) > 0  # somebody else's summary may say anything
     ]  # fmt: skip
     if not found:
         return None
@@ -164,7 +165,10 @@ def bandwidth(summary: Summary, collective: str, world_size: int, arms: Sequence
 
 def scaling(workload: str, rows: Sequence[Row], arms: Sequence[str]) -> Chart | None:
     """Throughput over world size per arm, against what one process alone would give times the ranks."""
-    shown = [r for r in rows if r.workload == workload and r.samples_per_second and r.status == "ok"]
+    shown = [
+        r for r in rows
+        if r.workload == workload and r.status == "ok" and (r.samples_per_second or 0) > 0 and r.world_size > 0
+    ]  # fmt: skip
     worlds = sorted({r.world_size for r in shown})
     if len(worlds) < 2:
         return None
@@ -217,7 +221,7 @@ def scaling(workload: str, rows: Sequence[Row], arms: Sequence[str]) -> Chart | 
 
 def _batch_rate(row: Row, single: float | None) -> float | None:
     """Samples per second of one process: batch over T_1; the batch from throughput × step time ÷ ranks."""
-    if not single or row.step_seconds is None or not row.samples_per_second:
+    if single is None or single <= 0 or row.step_seconds is None or not row.samples_per_second:
         return None
     batch = round(row.samples_per_second * row.step_seconds.median / row.world_size)
     return max(1, batch) / single

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import re
 import xml.etree.ElementTree as ET
+from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
+from typing import Any
 
+from suite import codec
 from suite.analysis.load import RunData, load_run
 from suite.analysis.summarise import summarise_data
+from suite.errors import RecordError
 from suite.report import html, render, write_all
 from suite.summary import Summary
 from tests.support.hostile import ALL, hostile_summary
@@ -138,3 +143,34 @@ def test_write_all_leaves_every_file_and_removes_charts_that_are_no_more(tmp_pat
     assert {p.name for p in run.plots.iterdir()} == {
         f"{kind}-linear-world-size-4.svg" for kind in ("distribution", "exposed", "over-time")
     }
+
+
+def numbers(document: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
+    """The path of the first number under every name."""
+    if isinstance(document, dict):
+        for key, inner in document.items():
+            yield from numbers(inner, (*path, key))
+    elif isinstance(document, list):
+        for i, inner in enumerate(document):
+            yield from numbers(inner, (*path, i))
+    elif isinstance(document, (int, float)) and not isinstance(document, bool):
+        yield path
+
+
+def test_no_number_of_somebody_elses_summary_breaks_a_page(example: Summary) -> None:
+    document = json.loads(codec.encode(example))
+    by_name = {tuple(part for part in path if isinstance(part, str)): path for path in numbers(document)}
+    assert len(by_name) > 60
+    for path in by_name.values():
+        for value in (0, -1, 1 << 60):
+            holder = document
+            for part in path[:-1]:
+                holder = holder[part]
+            before, holder[path[-1]] = holder[path[-1]], value
+            try:
+                changed = codec.decode(json.dumps(document).encode(), Summary, "summary.json")
+            except RecordError:
+                continue
+            finally:
+                holder[path[-1]] = before
+            assert "</html>" in render(changed, None, "html"), (path, value)

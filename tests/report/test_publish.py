@@ -10,6 +10,7 @@ import os
 import re
 import subprocess
 import tarfile
+import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -311,6 +312,27 @@ def test_unpacking_refuses_links_and_devices(tmp_path: Path, kind: bytes) -> Non
     write_archive(archive, member, b"")
     with pytest.raises(RecordError, match="no rank record"):
         bundle.unpack_records(archive, RunPaths(tmp_path / "run"))
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [tarfile.XHDTYPE, tarfile.XGLTYPE, tarfile.GNUTYPE_LONGNAME, tarfile.GNUTYPE_LONGLINK, tarfile.GNUTYPE_SPARSE],
+)
+def test_unpacking_reads_no_extended_header_however_large(tmp_path: Path, kind: bytes) -> None:
+    member = tarfile.TarInfo("launches/a/rank-0.json")
+    member.type, member.size = kind, 300 << 20
+    archive = tmp_path / "r.tar.xz"
+    with lzma.open(archive, "wb", preset=0) as stream:
+        stream.write(member.tobuf(tarfile.USTAR_FORMAT))
+        for _ in range(300):
+            stream.write(bytes(1 << 20))
+    tracemalloc.start()
+    try:
+        with pytest.raises(RecordError, match="a header that no bundle of the suite has"):
+            bundle.unpack_records(archive, RunPaths(tmp_path / "run"))
+        assert tracemalloc.get_traced_memory()[1] < 16 << 20
+    finally:
+        tracemalloc.stop()
 
 
 def test_unpacking_refuses_the_same_record_twice_and_damage(tmp_path: Path) -> None:
