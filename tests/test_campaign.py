@@ -230,3 +230,21 @@ def test_a_lost_host_stops_the_run_and_costs_no_backend_a_launch(tmp_path: Path)
     again = Sitting(tmp_path, plan, FakeExecutor(TWICE)).execute()
     assert again.stop_reason == "plan"
     assert kinds(again) == kinds(Sitting(tmp_path / "whole", plan, FakeExecutor(TWICE)).execute())
+
+
+def test_a_run_that_finds_no_free_port_stops_and_is_resumed_when_there_is_one(tmp_path: Path) -> None:
+    class Full(FakeExecutor):
+        def master_port(self) -> int:
+            if len(self.specs) == 3:
+                raise HostError("h1", "every port from 29500 to 29599 is taken.", fix="free some.")
+            return 29500
+
+    with pytest.raises(LaunchError, match=r"h1: every port .* is taken\. No launch can follow") as caught:
+        Sitting(tmp_path, a_plan(), Full(TWICE)).execute()
+    assert "--resume" in caught.value.fix
+    sitting = Sitting(tmp_path, a_plan(), FakeExecutor(TWICE))
+    assert sitting.ledger.stop_reason == "interrupted"
+    assert len(sitting.ledger.launches) == 3
+    whole = sitting.execute()
+    assert whole.stop_reason == "plan"
+    assert len(whole.launches) == len(Sitting(tmp_path / "other", a_plan(), FakeExecutor(TWICE)).execute().launches)

@@ -14,6 +14,7 @@ from suite.paths import rank_file, rank_log_file
 from suite.records import Failure, LaunchSpec, RankRecord
 
 LOG_TAIL_LINES = 12
+DAMAGED_FIX = "see that the host's disk is sound and has room; this launch stays failed, a new run measures it again"
 _LAST_BYTES = 64 * 1024
 # "prterun noticed that process rank 1 with PID 71 on node h2 exited on signal 9 (Killed)."
 _MPI_SIGNAL = re.compile(r"process rank ([0-9]{1,9}) with PID \S+ on node (\S+) exited on\s+signal ([0-9]{1,9})")
@@ -37,7 +38,7 @@ class LauncherResult:
     ``code`` None: it had to be ended without one. ``ended_by``: "" when it ended by itself, else
     "deadline", "another host" (it failed elsewhere first), "interrupt", "connection lost", or "no records" (the
     host answers, but did not give its records; ``output`` is why). ``order`` counts the launchers in the order in
-    which they ended.
+    which they ended. ``lost`` says, where it is known, how a lost connection came about though its host answers.
     """
 
     host: str
@@ -45,6 +46,7 @@ class LauncherResult:
     output: str = ""
     ended_by: str = ""
     order: int = 0
+    lost: str = ""
 
 
 def rank_hosts(spec: LaunchSpec) -> tuple[str, ...]:
@@ -127,6 +129,15 @@ def _closed_door(spec: LaunchSpec, results: Sequence[LauncherResult]) -> Iterato
 
 
 def _lost_host(spec: LaunchSpec, result: LauncherResult) -> Failure:
+    if result.lost:
+        return Failure(
+            stage="launch",
+            cause=result.lost,
+            host=result.host,
+            rank=_only_rank(spec, result.host),
+            fix="see what restarted Docker or stopped the container there (`journalctl -u docker`)",
+            log_tail=tail(result.output),
+        )
     return Failure(
         stage="launch",
         cause="the connection to the host was lost during the launch",
@@ -181,12 +192,13 @@ def _rank_failures(spec: LaunchSpec, folder: Path) -> tuple[list[Failure], list[
             silent.append(rank)
             continue
         try:
-            record = codec.read(path, RankRecord)
+            record = codec.decode(codec.read_plain(path, path.name), RankRecord, path.name)
         except RecordError as error:
-            damaged.append(Failure("collect", str(error), host, rank, "run the launch again with --resume"))
+            damaged.append(Failure("collect", error.message, host, rank, DAMAGED_FIX))
             continue
         if record.launch != spec.launch or record.rank != rank:
-            damaged.append(Failure("collect", f"{path.name} is of another launch or rank", host, rank))
+            what = f"{path.name} is of another launch or rank"
+            damaged.append(Failure("collect", what, host, rank, DAMAGED_FIX))
         elif record.failure:
             said.append(record.failure)
     return said, silent, damaged
@@ -233,7 +245,8 @@ def _silent_rank(
         cause=f"ended without a record; its launcher's exit code is {first.code}",
         host=hosts[rank],
         rank=rank,
-        fix="see the last lines of its log, below",
+        fix="see the last lines of its log, below; where they say nothing, it may have been killed: look for the"
+        " out-of-memory killer in the host's kernel log (dmesg)",
         log_tail=_rank_tail(folder, rank) or tail(first.output),
     )
 

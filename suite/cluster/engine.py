@@ -10,6 +10,7 @@ import contextlib
 import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 import docker
 import docker.errors
@@ -124,6 +125,12 @@ class Engine:
         """Start a program inside a container, its input held open as a lease. Raises HostError."""
         with engine_errors(self.name, f"starting {argv[0]} in the container"):
             return Attached(self.api, container, argv, environment=environment, on_line=on_line)
+
+    def inspect_state(self, container: str) -> dict[str, Any]:
+        """What the engine says of a container's state (Running, ExitCode, ...). Raises HostError."""
+        with engine_errors(self.name, "asking for the container's state"):
+            state: dict[str, Any] = self.api.inspect_container(container).get("State") or {}
+            return state
 
     def close(self) -> None:
         """Give back all connections. Safe to call twice."""

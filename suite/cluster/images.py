@@ -251,7 +251,7 @@ def _load(remote: Engine, image: Image, tee: Tee) -> int:
     if found is None:
         reason = _complaint(said)
         fix = "free disk space there (`docker system df`)." if "no space" in reason else "run `fab deploy` again."
-        raise _Unusable(f"{remote.name}: the image is not there after loading it: {reason}", fix=fix)
+        raise _Unusable(f"{remote.name}: the image is not there after loading it: {reason.rstrip('.')}.", fix=fix)
     return output.sent
 
 

@@ -28,7 +28,7 @@ from suite.cluster.engine import Engine
 from suite.cluster.executor import LauncherResult, judge
 from suite.cluster.fanout import fan_out, results
 from suite.console import printable
-from suite.errors import HostError, LaunchError, SuiteError
+from suite.errors import HostError, SuiteError
 from suite.launcher import GRACE_SECONDS, SPEC_FILE, host_commands, mpi_major, supervised
 from suite.paths import is_launch_file, write_new
 from suite.records import HostProbe, LaunchOutcome, LaunchSpec, to_json
@@ -45,6 +45,8 @@ LAST_WORDS_SECONDS = 3.0
 END_SECONDS = 6.0
 # The supervisors' own deadline comes first; this is for when they, or their host, do not answer.
 SLACK_SECONDS = 4.0
+# A Docker daemon that is being restarted answers again within this; a host that is gone costs half of it.
+LOST_SECONDS = 6.0
 MAX_FETCH_BYTES = 512 << 20
 _SLICE_SECONDS = 0.5
 
@@ -113,7 +115,7 @@ class ClusterExecutor:
         """The next port of the cluster's range that nobody listens on at the first host.
 
         Raises:
-            LaunchError: the whole range is taken.
+            HostError: the whole range is taken, so that no launch can begin.
         """
         name, engine = next(iter(self._engines.items()))
         try:
@@ -129,8 +131,9 @@ class ClusterExecutor:
             self._next_port = first if port >= last else port + 1
             if port not in taken:
                 return port
-        raise LaunchError(
-            f"{name}: every port from {first} to {last} is taken.",
+        raise HostError(
+            name,
+            f"every port from {first} to {last} is taken.",
             fix="free some, or give the cluster file another range (ports).",
         )
 
@@ -155,6 +158,7 @@ class ClusterExecutor:
                 self._sweep([engine for engine in engines if engine.name in running.programs])
                 raise unfit
             wall = time.monotonic() - start
+            self._explain_lost(engines, running)
             self._fetch(spec, engines, running, folder)
             outcome = judge(
                 spec,
@@ -240,6 +244,33 @@ class ClusterExecutor:
     def _result(running: _Running, name: str, code: int | None, ended_by: str) -> LauncherResult:
         output = "\n".join(line for _, line in running.programs[name].lines)
         return LauncherResult(name, code, output, ended_by, len(running.ended))
+
+    def _explain_lost(self, engines: list[Engine], running: _Running) -> None:
+        """A connection that broke on a host that still answers: its Docker daemon or its container went away."""
+        lost = [engine for engine in engines if running.ended.get(engine.name, _FINE).ended_by == "connection lost"]
+        for name, why in fan_out(lost, self._why_lost, LOST_SECONDS + 5).items():
+            if isinstance(why, str) and why:
+                running.ended[name] = replace(running.ended[name], lost=why)
+
+    def _why_lost(self, engine: Engine) -> str:
+        """What became of a container whose connection broke; "" where the host does not answer, or nothing did."""
+        until = time.monotonic() + LOST_SECONDS
+        if engine.run(["true"], timeout=LOST_SECONDS / 2).code != 0:  # raises HostError where the host is gone
+            return ""
+        while time.monotonic() < until:
+            try:
+                state = engine.inspect_state(self._containers[engine.name])
+            except HostError as error:
+                if isinstance(error.__cause__, docker.errors.NotFound):
+                    return "its container was removed during the launch"
+                time.sleep(_SLICE_SECONDS)
+                continue
+            if state.get("Running"):
+                return "its container was restarted during the launch, or the connection to its Docker daemon broke"
+            return (
+                "its container ended during the launch: its Docker daemon was restarted, or the container was stopped"
+            )
+        return "its Docker daemon does not answer any more, though the host does"
 
     def _fetch(self, spec: LaunchSpec, engines: list[Engine], running: _Running, folder: Path) -> None:
         """Bring every host's records and logs here; a host that cannot be asked is noted, not raised."""

@@ -190,6 +190,24 @@ def test_a_lost_host_is_named_as_such(tmp_path: Path) -> None:
     assert "connection" in found.cause
 
 
+def test_a_host_that_answers_though_its_connection_broke_is_not_called_lost(tmp_path: Path) -> None:
+    ended = "its container ended during the launch: its Docker daemon was restarted, or the container was stopped"
+    results = [*FINE[:3], LauncherResult("h4", None, "", "connection lost", 1, ended)]
+    found = outcome(tmp_path, results, [record(r) for r in range(3)]).failure
+    assert found is not None
+    assert (found.host, found.rank, found.cause) == ("h4", 3, ended)
+    assert "journalctl -u docker" in found.fix
+
+
+def test_a_rank_that_ended_without_a_word_may_have_been_killed_for_memory(tmp_path: Path) -> None:
+    results = [replace(FINE[0], code=14, output="Peer host:  h4")]
+    found = outcome(tmp_path, results, [record(r) for r in range(3)]).failure
+    assert found is not None
+    assert (found.host, found.rank) == ("h4", 3)
+    assert found.cause == "ended without a record; its launcher's exit code is 14"
+    assert "out-of-memory killer" in found.fix
+
+
 @pytest.mark.parametrize("damage", [b"", b"{", b'{"format": 99}', b"\xff\xfe", b"[]"])
 def test_a_damaged_record_fails_the_launch_and_names_the_file(tmp_path: Path, damage: bytes) -> None:
     for rank in range(4):
@@ -198,7 +216,10 @@ def test_a_damaged_record_fails_the_launch_and_names_the_file(tmp_path: Path, da
     found = judge(SPEC, tmp_path, FINE, wall_seconds=1.0, started_at=0.0, commands={}).failure
     assert found is not None
     assert found.rank == 1
-    assert "rank-1.json" in found.cause
+    assert found.cause.startswith("rank-1.json: ")
+    assert "Fix:" not in found.cause
+    assert found.fix.startswith("see that the host's disk is sound")
+    assert "--resume" not in found.fix, "a failed launch is not repeated by a resume"
 
 
 def test_a_record_of_another_launch_is_not_taken_for_this_one(tmp_path: Path) -> None:

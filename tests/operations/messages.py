@@ -36,6 +36,7 @@ _MAKERS: dict[str, tuple[int, int | None]] = {
     "IncompatibleError": (0, None),
     "HostError": (1, None),
     "fail": (3, 4),  # a failed check
+    "warn": (3, 4),  # a check that warns
     "Failure": (1, 4),  # of a launch
     "end": (1, None),  # of a rank
     "wrong": (1, 2),  # in cluster files
@@ -44,7 +45,7 @@ _MAKERS: dict[str, tuple[int, int | None]] = {
 }
 _MESSAGE, _FIX = ("message", "cause"), ("fix",)
 # Functions whose texts another function puts into an error: what they return, or give to ``message`` and ``fix``.
-_WRITERS = ("_deployment_problem", "_connect_message")
+_WRITERS = ("_deployment_problem", "_connect_message", "_why_lost")
 
 
 @dataclass(frozen=True, order=True)
