@@ -192,14 +192,18 @@ def lab_link(_c: Context, rate: str, host: str = "") -> int | None:
 @task(
     name="fault",
     positional=["kind"],
-    help={"kind": "what to break (a wrong word lists all)", "host": "where"},
+    help={
+        "kind": "what to break (a wrong word lists all)",
+        "host": "where",
+        "port": "with port-taken: which port (default 2222)",
+    },
 )
 @_guarded
-def lab_fault(_c: Context, kind: str, host: str) -> int | None:
+def lab_fault(_c: Context, kind: str, host: str, port: str = "") -> int | None:
     """Break something on a simulated host."""
     from suite import cluster_actions
 
-    return cluster_actions.lab_fault(kind, host)
+    return cluster_actions.lab_fault(kind, host, port)
 
 
 @task(name="heal", help={"host": "one host (default: all)"})

@@ -193,12 +193,15 @@ def lab_link(rate: str, host: str) -> int:
     return EXIT_OK
 
 
-def lab_fault(kind: str, host: str) -> int:
+def lab_fault(kind: str, host: str, port: str) -> int:
     """``fab lab.fault``."""
     if kind not in lab.KINDS:
         kinds = "".join(f"\n  {name:20} {what}" for name, what in lab.KINDS.items())
         raise UsageError(f"There is no fault {kind!r}. These are:{kinds}")
-    lab.fault(kind, host, root=project_root())
+    if port and kind != lab.PORT_TAKEN:
+        raise UsageError(f"--port {port}: {kind} takes no port.", fix=f"leave it out; it is for {lab.PORT_TAKEN}.")
+    number = whole("--port", port, 1, 65535) if port else lab.DEFAULT_PORT
+    lab.fault(kind, host, root=project_root(), port=number)
     console.say(f"{host}: {kind}: {lab.KINDS[kind]}. Undo it with `fab lab.heal`.")
     return EXIT_OK
 

@@ -62,6 +62,8 @@ def test_a_run_can_be_named_or_left_out(run: RunPaths, where: str) -> None:
         (["local", "--backend", "gloo", "--deadline", "99999999999h"], 2, "--deadline 99999999999h"),
         (["local", "--arm", "a=gloo,X=\udcff"], 2, "--arm a"),
         (["bench", "--only", "nothing"], 2, "--only nothing"),
+        (["lab.fault", "kill", "--host", "h1", "--port", "22"], 2, "--port 22: kill takes no port"),
+        (["lab.fault", "port-taken", "--host", "h1", "--port", "99999"], 2, "--port 99999"),
         (["run", "--nonsense"], 2, "No idea what '--nonsense' is! Fix: `fab --list`"),
         (["nonsense"], 2, "No idea what 'nonsense' is! Fix: `fab --list`"),
         (["run", "--backend"], 2, "backend"),

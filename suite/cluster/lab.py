@@ -21,12 +21,12 @@ from pathlib import Path
 from suite.cluster.fanout import Begun, fan_out, results
 from suite.cluster.keys import key_pair
 from suite.cluster.lab_engine import ENGINE_SECONDS, FIRST_ADDRESS, LabEngine
-from suite.cluster.lab_faults import KINDS, fault, heal
+from suite.cluster.lab_faults import DEFAULT_PORT, KINDS, PORT_TAKEN, fault, heal
 from suite.cluster.lab_parts import MAX_HOSTS, LabFiles, LabHost
 from suite.cluster.remote import RemoteHost
 from suite.errors import HostError, UsageError
 
-__all__ = ["KINDS", "HostStatus", "down", "fault", "heal", "link", "status", "up"]
+__all__ = ["DEFAULT_PORT", "KINDS", "PORT_TAKEN", "HostStatus", "down", "fault", "heal", "link", "status", "up"]
 
 READY_SECONDS = 90.0
 DOWN_SECONDS = 90.0

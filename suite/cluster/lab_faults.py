@@ -13,6 +13,7 @@ from suite.cluster.lab_engine import LabEngine
 from suite.cluster.lab_parts import LabFiles
 from suite.errors import HostError, UsageError
 
+PORT_TAKEN = "port-taken"
 KINDS = {
     "network-cut": "all packets of the host are dropped in both directions, silently; loopback stays",
     "slow-link": "the host sends at 1 Mbit/s",
@@ -24,7 +25,7 @@ KINDS = {
     "docker-gone": "the host's Docker engine is stopped, its containers with it",
     "docker-restart": "the host's Docker engine is restarted; its containers end",
     "clock-skew": "the host's date command is 10 minutes ahead (a stand-in: containers share the machine's clock)",
-    "port-taken": "a foreign process listens on a port of the host (2222 unless another is named)",
+    PORT_TAKEN: "a foreign process listens on a port of the host (2222 unless another is named)",
 }
 DEFAULT_PORT = 2222
 HEAL_SECONDS = 60.0

@@ -14,22 +14,32 @@ import sys
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
+import pytest
+
 from suite.paths import project_root, replace
 
 MEASURED = Path(__file__).with_name("fault_seconds.json")
 OPERATIONS = project_root() / "docs" / "operations.md"
 BEGIN, END = "<!-- faults: begin -->", "<!-- faults: end -->"
+LOAD = Path(__file__).with_name("load_result.json")
+LOAD_BEGIN, LOAD_END = "<!-- load: begin -->", "<!-- load: end -->"
 RECORD = "SUITE_RECORD_FAULTS"
 
 
 @dataclass(frozen=True)
 class Fault:
-    """A fault: in words, where it strikes, what is left and how to go on; and whether its test is a slow one."""
+    """A fault: in words, where it strikes, what is left and how to go on; how a user can try it on the lab ("" where
+    only by hand); and whether its test is a slow one."""
 
     title: str
     when: str
     after: str
+    how: str = ""
     slow: bool = True
+
+
+def _lab(kind: str, more: str = "") -> str:
+    return f"`fab lab.fault {kind} --host h2{more}`"
 
 
 _LAUNCH = "the launch is failed, the rest of the run is done"
@@ -39,36 +49,57 @@ _REPEAT = "no container is left; repeat"
 _AGAIN = "finished launches are kept; `--resume` does the rest"
 
 FAULTS: dict[str, Fault] = {
-    "kill gloo": Fault("a rank is killed (SIGKILL), gloo", "launch", _LAUNCH, slow=False),
-    "kill mpi": Fault("a rank is killed (SIGKILL), mpi", "launch", _LAUNCH, slow=False),
-    "stop gloo": Fault("a rank is stopped (SIGSTOP), gloo", "launch", _LAUNCH),
-    "stop mpi": Fault("a rank is stopped (SIGSTOP), mpi", "launch", _LAUNCH),
-    "raise gloo": Fault("a rank raises, gloo", "launch", _LAUNCH),
-    "raise mpi": Fault("a rank raises, mpi", "launch", _LAUNCH),
-    "network-cut gloo": Fault("the network of a host is cut, gloo", "launch", _RESUME),
-    "network-cut mpi": Fault("the network of a host is cut, mpi", "launch", _RESUME),
-    "host dies": Fault("a host dies", "launch", _RESUME),
-    "slow-link": Fault("a host's link carries 1 Mbit/s", "launch", _LAUNCH),
-    "docker-restart": Fault("a host's Docker daemon is restarted", "launch", _LAUNCH),
-    "container-sshd-gone": Fault("the sshd in a host's container is gone", "launch", _LAUNCH),
-    "disk-full records": Fault("a host's disk is full when records are written", "launch", _RESUME),
-    "port taken": Fault("the rendezvous port is taken", "launch", "the next free port is used", slow=False),
-    "ports taken": Fault("every rendezvous port is taken", "run", _AGAIN),
-    "SIGINT": Fault("Ctrl-C at the controller", "launch", _AGAIN, slow=False),
-    "SIGTERM": Fault("SIGTERM to the controller", "launch", _AGAIN),
-    "SIGKILL": Fault("SIGKILL to the controller", "launch", _AGAIN),
-    "down before deploy": Fault("a host is down", "deploy", _NOTHING, slow=False),
-    "dies during deploy": Fault("a host dies while the image comes", "deploy", _REPEAT),
-    "disk-full deploy": Fault("a host's disk fills while the image is loaded", "deploy", _REPEAT),
-    "port 2222 taken": Fault("the port of the sshd in the container is taken", "deploy", _NOTHING, slow=False),
-    "key refused": Fault("a host refuses the key", "run", _NOTHING, slow=False),
-    "host key changed": Fault("a host's key is not the known one", "run", _NOTHING, slow=False),
+    "kill gloo": Fault("a rank is killed (SIGKILL), gloo", "launch", _LAUNCH, "`--inject kill:gloo`", slow=False),
+    "kill mpi": Fault("a rank is killed (SIGKILL), mpi", "launch", _LAUNCH, "`--inject kill:mpi`", slow=False),
+    "stop gloo": Fault("a rank is stopped (SIGSTOP), gloo", "launch", _LAUNCH, "`--inject stop:gloo`"),
+    "stop mpi": Fault("a rank is stopped (SIGSTOP), mpi", "launch", _LAUNCH, "`--inject stop:mpi`"),
+    "raise gloo": Fault("a rank raises, gloo", "launch", _LAUNCH, "`--inject raise:gloo`"),
+    "raise mpi": Fault("a rank raises, mpi", "launch", _LAUNCH, "`--inject raise:mpi`"),
+    "network-cut gloo": Fault("the network of a host is cut, gloo", "launch", _RESUME, _lab("network-cut")),
+    "network-cut mpi": Fault("the network of a host is cut, mpi", "launch", _RESUME, _lab("network-cut")),
+    "host dies": Fault("a host dies", "launch", _RESUME, _lab("kill")),
+    "pause": Fault("a host stands still", "launch", _RESUME, _lab("pause")),
+    "slow-link": Fault("a host's link carries 1 Mbit/s", "launch", _LAUNCH, _lab("slow-link")),
+    "docker-restart": Fault("a host's Docker daemon is restarted", "launch", _LAUNCH, _lab("docker-restart")),
+    "container-sshd-gone": Fault(
+        "the sshd in a host's container is gone", "launch", _LAUNCH, _lab("container-sshd-gone")
+    ),
+    "disk-full records": Fault("a host's disk is full when records are written", "launch", _RESUME, _lab("disk-full")),
+    "port taken": Fault(
+        "the rendezvous port is taken", "launch", "the next free port is used", _lab("port-taken", " --port 29500"),
+        slow=False,
+    ),
+    "ports taken": Fault("every rendezvous port is taken", "run", _AGAIN, "`ports` in the cluster file"),
+    "SIGINT": Fault("Ctrl-C at the controller", "launch", _AGAIN, "Ctrl-C", slow=False),
+    "SIGTERM": Fault("SIGTERM to the controller", "launch", _AGAIN, "`pkill -TERM -x fab`"),
+    "SIGKILL": Fault("SIGKILL to the controller", "launch", _AGAIN, "`pkill -KILL -x fab`"),
+    "down before deploy": Fault("a host is down", "deploy", _NOTHING, _lab("kill"), slow=False),
+    "dies during deploy": Fault("a host dies while the image comes", "deploy", _REPEAT, _lab("kill")),
+    "disk-full deploy": Fault("a host's disk fills while the image is loaded", "deploy", _REPEAT, _lab("disk-full")),
+    "SIGKILL deploy": Fault("SIGKILL to the controller", "deploy", _REPEAT, "`pkill -KILL -x fab`"),
+    "port 2222 taken": Fault(
+        "the port of the sshd in the container is taken", "deploy", _NOTHING, _lab("port-taken"), slow=False
+    ),
+    "key refused": Fault("a host refuses the key", "run", _NOTHING, "`key` in the cluster file", slow=False),
+    "host key changed": Fault(
+        "a host's key is not the known one", "run", _NOTHING, "`known_hosts` in the cluster file", slow=False
+    ),
     "wrong image": Fault("one host's container has another image", "run", "repeat `fab deploy`"),
-    "clock-skew": Fault("a host's clock is 10 minutes off (a stand-in for `date`)", "run", _NOTHING, slow=False),
+    "clock-skew": Fault(
+        "a host's clock is 10 minutes off (a stand-in for `date`)", "run", _NOTHING, _lab("clock-skew"), slow=False
+    ),
     "stale ranks": Fault("ranks of an earlier run still run", "run", _NOTHING, slow=False),
-    "listed twice": Fault("a host is listed twice under two names", "run", _NOTHING, slow=False),
-    "same name": Fault("two hosts call themselves the same", "run", _NOTHING, slow=False),
+    "stale containers": Fault("one host's container is of another deployment", "run", "repeat `fab deploy`"),
+    "listed twice": Fault(
+        "a host is listed twice under two names", "run", _NOTHING, "two `[[hosts]]` with one machine", slow=False
+    ),
+    "same name": Fault("two hosts call themselves the same", "run", _NOTHING, "`hostname h3` on h4", slow=False),
 }  # fmt: skip
+
+
+def marked(key: str) -> pytest.MarkDecorator:
+    """Marks the test of a fault as slow or not, as the table says; so the table is true."""
+    return pytest.mark.slow if FAULTS[key].slow else pytest.mark.containers
 
 
 @dataclass(frozen=True)
@@ -103,8 +134,8 @@ def table() -> str:
     """The table of docs/operations.md."""
     seen = measured()
     lines = [
-        "| fault | during | what the suite says | exit | noticed after | clean after | then | tested |",
-        "|---|---|---|---|---|---|---|---|",
+        "| fault | during | what the suite says | exit | noticed after | clean after | then | try it | tested |",
+        "|---|---|---|---|---|---|---|---|---|",
     ]
     for key, fault in FAULTS.items():
         found = seen.get(key)
@@ -113,8 +144,47 @@ def table() -> str:
             code = "–" if found.code < 0 else str(found.code)
             cells = [cell(found.message), code, f"{found.noticed:.1f} s", f"{found.clean:.1f} s"]
         tested = "slow suite" if fault.slow else "CI"
-        lines.append(f"| {fault.title} | {fault.when} | {' | '.join(cells)} | {fault.after} | {tested} |")
+        lines.append(
+            f"| {fault.title} | {fault.when} | {' | '.join(cells)} | {fault.after} | {fault.how or '–'} | {tested} |"
+        )
     return "\n".join(lines) + "\n"
+
+
+@dataclass(frozen=True)
+class Load:
+    """Runs one after the other in one controller. Pairs are what it held after the second run and after the last;
+    ``files`` of finished launches were all there and as they were recorded, at the end."""
+
+    runs: int
+    seed: int
+    seconds: float
+    faults: dict[str, int]
+    launches: int
+    files: int
+    descriptors: tuple[int, int]
+    threads: tuple[int, int]
+    resident_kib: tuple[int, int]
+
+
+def record_load(done: Load) -> None:
+    """Keep what the load test saw, where that was asked for."""
+    if os.environ.get(RECORD) == "1":
+        replace(LOAD, json.dumps(asdict(done), indent=1) + "\n")
+
+
+def load_text() -> str:
+    """The paragraph of docs/operations.md about the load test."""
+    if not LOAD.exists():
+        return "Not measured yet.\n"
+    seen = Load(**json.loads(LOAD.read_text(encoding="utf-8")))
+    faults = ", ".join(f"{count} x {kind}" for kind, count in seen.faults.items())
+    return (
+        f"{seen.runs} runs back to back in one controller, seed {seen.seed}, in {seen.seconds / 60:.0f} minutes: {faults}.\n"
+        f"{seen.launches} launches in the ledgers, every one of {seen.files} recorded files there and unchanged, nothing left on\n"
+        f"any host. The controller held after the second run and after the last: {seen.descriptors[0]} and"
+        f" {seen.descriptors[1]} descriptors,\n{seen.threads[0]} and {seen.threads[1]} threads,"
+        f" {seen.resident_kib[0] / 1024:.0f} and {seen.resident_kib[1] / 1024:.0f} MiB resident.\n"
+    )
 
 
 def cell(text: str) -> str:
@@ -143,7 +213,8 @@ def main(arguments: list[str]) -> int:
     """Print the table, or write it."""
     if arguments == ["--write"]:
         text = OPERATIONS.read_text(encoding="utf-8")
-        OPERATIONS.write_text(put_between(text, BEGIN, END, table()), encoding="utf-8")
+        text = put_between(text, BEGIN, END, table())
+        OPERATIONS.write_text(put_between(text, LOAD_BEGIN, LOAD_END, load_text()), encoding="utf-8")
     else:
         sys.stdout.write(table())
     return 0

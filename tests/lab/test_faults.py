@@ -37,7 +37,7 @@ from tests.lab.fault_support import (
     rows,
     seed_with_first,
 )
-from tests.lab.fault_table import FAULTS, Seen, record
+from tests.lab.fault_table import Seen, marked, record
 
 pytestmark = [pytest.mark.containers, pytest.mark.timeout(400 * PATIENCE)]
 WORLD = 4
@@ -47,7 +47,7 @@ LAST = "h4"  # where the last rank is
 
 def cases(kind: str, *arms: str) -> list[Any]:
     """One case for each arm; those that FAULTS says are slow are marked so."""
-    return [pytest.param(arm, marks=pytest.mark.slow if FAULTS[f"{kind} {arm}"].slow else ()) for arm in arms]
+    return [pytest.param(arm, marks=marked(f"{kind} {arm}")) for arm in arms]
 
 
 @pytest.fixture(scope="module")
@@ -217,7 +217,7 @@ def test_a_host_whose_network_is_cut(strike: Strike, arm: str) -> None:
     run_stops(struck, f"network-cut {arm}", at, "h2", "the connection to the host was lost")
 
 
-@pytest.mark.slow
+@marked("host dies")
 def test_a_host_that_dies(strike: Strike) -> None:
     struck = strike("gloo", "hang@3")
     struck.project.await_injected(LAST, DEADLINE)
@@ -226,17 +226,29 @@ def test_a_host_that_dies(strike: Strike) -> None:
     run_stops(struck, "host dies", at, "h3", "the connection to the host was lost")
 
 
-@pytest.mark.slow
+@marked("pause")
+def test_a_host_that_stands_still(strike: Strike) -> None:
+    """Its connections stay open and nobody answers, as when it swaps, or its virtual machine is suspended."""
+    struck = strike("gloo", "hang@3")
+    struck.project.await_injected(LAST, DEADLINE)
+    at = time.time()
+    lab.fault("pause", "h2", root=struck.project.root)
+    run_stops(struck, "pause", at, "h2", "the connection to the host was lost")
+
+
+@marked("docker-restart")
 def test_a_docker_daemon_that_is_restarted(strike: Strike) -> None:
     """Its containers end with it; the one of the suite is started again after the failed launch."""
     struck = strike("gloo", "hang@3")
     struck.project.await_injected(LAST, DEADLINE)
     at = time.time()
     lab.fault("docker-restart", "h2", root=struck.project.root)
-    rest_is_measured(struck, "docker-restart", at, "h2", 1, "the connection to the host was lost")
+    rest_is_measured(
+        struck, "docker-restart", at, "h2", 1, "its Docker daemon was restarted|its container was restarted"
+    )
 
 
-@pytest.mark.slow
+@marked("slow-link")
 def test_a_link_of_1_mbit(strike: Strike) -> None:
     struck = strike("gloo")
     struck.project.await_ranks("h2", DEADLINE)
@@ -255,7 +267,7 @@ def test_a_link_of_1_mbit(strike: Strike) -> None:
     record("slow-link", Seen(round(struck.noticed() - at, 1), round(cleaned - at, 1), done.code, failure.message))
 
 
-@pytest.mark.slow
+@marked("container-sshd-gone")
 def test_a_container_whose_sshd_is_gone(strike: Strike) -> None:
     """Only mpi needs it, and only to start: its launch fails, and the sshd is there again for the next."""
     struck = strike("gloo")
@@ -277,7 +289,7 @@ def test_a_container_whose_sshd_is_gone(strike: Strike) -> None:
     assert "everything was there already" in struck.project.fab("deploy", results=struck.run.root).err
 
 
-@pytest.mark.slow
+@marked("disk-full records")
 def test_a_disk_that_is_full_when_records_are_written(strike: Strike) -> None:
     struck = strike("gloo")
     struck.project.await_ranks("h2", DEADLINE)
@@ -300,6 +312,7 @@ def listening(project: Project, host: str, *ports: int) -> Iterator[None]:
         project.on_host(host, "pkill -x iperf3; sleep 0.2")
 
 
+@marked("port taken")
 def test_a_rendezvous_port_that_is_taken(sound: Project, tmp_path: Path) -> None:
     with listening(sound, "h1", 29500, 29502):
         options = ("--backend", "gloo", "--blocks", "1", "--steps", "2", "--world", "2")
@@ -314,18 +327,24 @@ def test_a_rendezvous_port_that_is_taken(sound: Project, tmp_path: Path) -> None
     record("port taken", Seen(0.0, 0.0, 0, "(nothing)"))
 
 
-@pytest.mark.slow
+@marked("ports taken")
 def test_no_rendezvous_port_left(sound: Project, tmp_path: Path) -> None:
+    """No launch can begin: the run is saved as it is, and goes on when a port is free."""
     sound.write_cluster("few", top='name = "run"\nports = "29600-29609"')
-    at = time.time()
+    options = ("--backend", "gloo", "--blocks", "1", "--steps", "2", "--world", "2", "--deadline", f"{DEADLINE:g}s")
     with listening(sound, "h1", *range(29600, 29610)):
-        done = sound.fab("run", "--backend", "gloo", results=tmp_path, cluster="few")
+        done = sound.fab("run", *options, results=tmp_path, cluster="few")
     assert done.code == 1, done
     message, fix = error_of(done.err)
     assert "h1: every port from 29600 to 29609 is taken" in message
-    assert fix
     assert sound.leftovers() == {}
-    record("ports taken", Seen(round(done.seconds, 1), round(time.time() - at, 1), done.code, f"{message} Fix: {fix}"))
+    run = only_run(tmp_path)
+    assert manifest(run)["stop_reason"] == "interrupted"
+    assert fix.endswith(f"go on with --resume {run.run}.")
+    again = sound.fab("run", "--resume", run.run, results=tmp_path, cluster="few")
+    assert again.code == 0, again
+    assert [o["status"] for o in manifest(run)["launches"]] == ["ok"] * 3
+    record("ports taken", Seen(round(done.seconds, 1), round(done.seconds, 1), done.code, f"{message} Fix: {fix}"))
 
 
 # The controller
@@ -334,9 +353,9 @@ def test_no_rendezvous_port_left(sound: Project, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("name", "code"),
     [
-        ("SIGINT", 130),
-        pytest.param("SIGTERM", 130, marks=pytest.mark.slow),
-        pytest.param("SIGKILL", -signal.SIGKILL, marks=pytest.mark.slow),
+        pytest.param("SIGINT", 130, marks=marked("SIGINT")),
+        pytest.param("SIGTERM", 130, marks=marked("SIGTERM")),
+        pytest.param("SIGKILL", -signal.SIGKILL, marks=marked("SIGKILL")),
     ],
 )
 def test_a_controller_that_is_told_to_end(strike: Strike, name: str, code: int) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 from suite.paths import project_root
 from tests.lab.fault_table import BEGIN as FAULTS_BEGIN
 from tests.lab.fault_table import END as FAULTS_END
-from tests.lab.fault_table import FAULTS, between, measured
+from tests.lab.fault_table import FAULTS, LOAD_BEGIN, LOAD_END, between, load_text, measured
 from tests.lab.fault_table import table as fault_table
 from tests.operations.messages import BEGIN, END, OPERATIONS, Forwarded, Message, find, remedies, table
 
@@ -93,6 +93,8 @@ def test_the_table_of_faults_is_the_one_that_was_measured() -> None:
     assert between(OPERATIONS.read_text(encoding="utf-8"), FAULTS_BEGIN, FAULTS_END) == fault_table(), (
         "run `python -m tests.lab.fault_table --write`"
     )
+    text = OPERATIONS.read_text(encoding="utf-8")
+    assert between(text, LOAD_BEGIN, LOAD_END) == load_text(), "run `python -m tests.lab.fault_table --write`"
     assert set(measured()) == set(FAULTS), (
         "measure what is new (tests/lab/fault_table.py says how), forget what is gone"
     )
