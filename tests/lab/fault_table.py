@@ -178,12 +178,13 @@ def load_text() -> str:
         return "Not measured yet.\n"
     seen = Load(**json.loads(LOAD.read_text(encoding="utf-8")))
     faults = ", ".join(f"{count} x {kind}" for kind, count in seen.faults.items())
+    held = zip(seen.descriptors, seen.threads, (kib / 1024 for kib in seen.resident_kib), strict=True)
+    first, last = (f"{d} descriptors, {t} threads and {m:.0f} MiB" for d, t, m in held)
     return (
-        f"{seen.runs} runs back to back in one controller, seed {seen.seed}, in {seen.seconds / 60:.0f} minutes: {faults}.\n"
-        f"{seen.launches} launches in the ledgers, every one of {seen.files} recorded files there and unchanged, nothing left on\n"
-        f"any host. The controller held after the second run and after the last: {seen.descriptors[0]} and"
-        f" {seen.descriptors[1]} descriptors,\n{seen.threads[0]} and {seen.threads[1]} threads,"
-        f" {seen.resident_kib[0] / 1024:.0f} and {seen.resident_kib[1] / 1024:.0f} MiB resident.\n"
+        f"{seen.runs} runs back to back in one controller, seed {seen.seed}, in {seen.seconds / 60:.0f} minutes:"
+        f" {faults}.\nOf {seen.launches} launches in the ledgers, all {seen.files} recorded files were there and unchanged"
+        f" at the end,\nand nothing was left on any host. The controller held {first} after the second run,\n"
+        f"{last} after the last.\n"
     )
 
 
