@@ -89,7 +89,7 @@ def ask(remote: Engine, host: Host, info: Mapping[str, Any], container: str | No
         listed = remote.exec_run(container, IN_CONTAINER)
         inside = parse_list(listed.stdout.decode(errors="replace")) if listed.ok else ()
         compat = remote.exec_run(container, COMPAT).text
-    several = len(host.devices) > 1
+    several = len(host.devices) != 1  # a host that lists none gives its container all it has
 
     def pairs(command: list[str]) -> tuple[tuple[str, str, str], ...]:
         return parse_topology(remote.run(command, QUERY_SECONDS).stdout.decode(errors="replace")) if several else ()

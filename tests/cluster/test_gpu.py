@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suite.cluster import gpu
+from suite.cluster.attached import Completed
+from suite.cluster.engine import Engine
 from suite.cluster.findings import FAIL, OK, SKIPPED, WARN, Finding
-from suite.cluster.inventory import parse
+from suite.cluster.inventory import Host, parse
 
 CARD = (
     "0, GPU-5a1c2d3e-0000-1111-2222-333344445555, NVIDIA GeForce RTX 3090, 535.104.05, "
@@ -149,6 +152,36 @@ def test_links_between_several_cards_are_reported() -> None:
     facts = replace(SOUND, cards=gpu.parse_cards(TWO), links=gpu.parse_topology(TOPOLOGY), seen_in_container=None)
     found = [f for f in gpu.judge(wide, {"g1": facts, "g2": facts}) if f.check == "gpu links"]
     assert [finding.seen for finding in found] == ["1× PHB", "1× PHB"]
+
+
+class TwoCards(Engine):
+    """Stands in for a host with two cards: it answers what is asked of nvidia-smi, and has no container yet."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self.asked: list[str] = []
+
+    def run(self, argv: Sequence[str], timeout: float = 0, data: bytes = b"") -> Completed:
+        self.asked.append(" ".join(argv))
+        answers = {tuple(gpu.QUERY): TWO, tuple(gpu.TOPOLOGY): TOPOLOGY, tuple(gpu.PEERS): PEERS}
+        return Completed(answers.get(tuple(argv), "").encode(), b"", 0)
+
+
+@pytest.mark.parametrize(
+    ("devices", "links"), [((), (("GPU0", "GPU1", "PHB"),)), (("0", "1"), (("GPU0", "GPU1", "PHB"),)), (("1",), ())]
+)
+def test_the_links_are_asked_for_wherever_the_container_gets_more_than_one_card(
+    devices: tuple[str, ...], links: tuple[tuple[str, str, str], ...]
+) -> None:
+    host = replace(CLUSTER.hosts[0], devices=devices)
+    engine = TwoCards(host)
+    facts = gpu.ask(engine, host, {"Runtimes": {"nvidia": {}}}, None)
+    assert facts.links == links
+    assert ("nvidia-smi topo -m" in engine.asked) is (devices != ("1",))
+    both = replace(CLUSTER, hosts=(host, CLUSTER.hosts[1]))
+    (finding,) = (f for f in gpu.judge(both, {"g1": facts, "g2": SOUND}) if f.check == "gpu links" and f.host == "g1")
+    assert finding.status == OK
+    assert finding.seen == ("1× PHB; peer access: 0 of 1 pairs" if links else "one card")
 
 
 @pytest.mark.parametrize(("state", "access"), [("CNS", "0 of 1"), ("OK", "1 of 1")])
