@@ -11,7 +11,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 from suite.errors import LaunchError
 from suite.records import LaunchSpec, StepSamples, WorkloadFacts
-from suite.worker import sanity, transport
+from suite.worker import mpi, sanity, transport
 from suite.worker.article import published_mean
 from suite.worker.device import Device, make_device
 from suite.worker.environment import environment_facts, facts_after
@@ -103,6 +103,7 @@ def _together(context: Context) -> None:
         connections() - groups.earlier_connections,
         device=spec.device,
         interface=own_slots(spec).interface,
+        cuda_aware=mpi.cuda_aware() if spec.arm.backend == "mpi" else None,
     )
     recorder.keep(transport=used.text)
     recorder.add_environment({"connections": used.connections})
