@@ -15,7 +15,7 @@ from suite.worker import mpi, sanity, transport
 from suite.worker.article import published_mean
 from suite.worker.device import Device, make_device
 from suite.worker.environment import environment_facts, facts_after
-from suite.worker.equivalence import run_gate
+from suite.worker.equivalence import parameter_hash, run_gate
 from suite.worker.faults import faulty_loss, injected
 from suite.worker.groups import Groups
 from suite.worker.identity import Identity, device_index, own_slots
@@ -139,6 +139,7 @@ def _train(context: Context, groups: Groups) -> None:
     workload = context.workload()
     _keep_facts(recorder, workload)
     trainee = distributed(workload, groups, spec.arm.ddp)
+    _check_weights(trainee, groups)
     device.reset_peak()
 
     recorder.enter("warmup")
@@ -166,6 +167,23 @@ def _train(context: Context, groups: Groups) -> None:
         )
     if spec.kind == "train" and spec.allreduce_repeats:
         recorder.add_collectives(bucket_all_reduces(groups, buckets, spec.allreduce_repeats))
+
+
+def _check_weights(trainee: Trainee, groups: Groups) -> None:
+    """Whether DDP's first broadcast has arrived whole, where it could not be synchronised (see ``distributed``).
+
+    Raises:
+        LaunchError: the ranks' weights differ; on every rank alike.
+    """
+    if not groups.needs_synchronise:
+        return
+    hashes = groups.gather(parameter_hash(list(trainee.model.parameters())))
+    others = [rank for rank, found in enumerate(hashes) if found != hashes[0]]
+    if others:
+        raise LaunchError(
+            f"DDP has broadcast its weights over {groups.backend}, and those of rank {others[0]} differ from rank 0's.",
+            fix="use an Open MPI without UCX, which does not wait for what the GPU still computes.",
+        )
 
 
 def _check_clock(samples: StepSamples, device: Device, recorder: Recorder) -> None:
