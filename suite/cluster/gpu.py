@@ -74,6 +74,7 @@ class GpuFacts:
     links: tuple[tuple[str, str, str], ...] = ()  # (card, card, kind of link)
     peers: tuple[tuple[str, str, str], ...] = ()  # (card, card, "OK" or why there is no peer access)
     runtimes: tuple[str, ...] = ()
+    cdi: bool = False  # the engine has found NVIDIA's devices described as CDI (Container Device Interface)
     seen_in_container: tuple[str, ...] | None = None  # UUIDs
     compat: str = ""
 
@@ -82,7 +83,7 @@ def ask(remote: Engine, host: Host, info: Mapping[str, Any], container: str | No
     """Ask a host. Raises HostError when it does not answer."""
     query = remote.run(QUERY, QUERY_SECONDS)
     if not query.ok:
-        return GpuFacts(problem=printable(query.complaint), runtimes=tuple(info.get("Runtimes") or ()))
+        return GpuFacts(problem=printable(query.complaint))
     inside: tuple[str, ...] | None = None
     compat = ""
     if container is not None:
@@ -100,9 +101,16 @@ def ask(remote: Engine, host: Host, info: Mapping[str, Any], container: str | No
         links=pairs(TOPOLOGY),
         peers=pairs(PEERS),
         runtimes=tuple(info.get("Runtimes") or ()),
+        cdi=_has_cdi(info),
         seen_in_container=inside,
         compat=compat,
     )
+
+
+def _has_cdi(info: Mapping[str, Any]) -> bool:
+    """Whether `docker info` (28.2 and newer) lists an NVIDIA GPU among the devices that it has found."""
+    found = info.get("DiscoveredDevices") or ()
+    return any(str(device.get("ID", "")).startswith("nvidia.com/gpu=") for device in found if isinstance(device, dict))
 
 
 def _rows(text: str) -> Iterator[list[str]]:
@@ -234,9 +242,15 @@ def _toolkit(host: Host, facts: GpuFacts) -> Finding:
             return ok(host.name, "gpu toolkit", f"{len(expected)} in the container")
         cause = f"the container sees {len(facts.seen_in_container)} of the {len(expected)} cards that it should."
         return fail(host.name, "gpu toolkit", "wrong cards", cause, "run `fab deploy --force`; else " + fix)
-    if "nvidia" not in facts.runtimes:
-        return fail(host.name, "gpu toolkit", "missing", "Docker has no runtime nvidia.", fix)
-    return ok(host.name, "gpu toolkit", "configured")
+    if "nvidia" in facts.runtimes:
+        return ok(host.name, "gpu toolkit", "configured")
+    if facts.cdi:
+        cause = (
+            "Docker has no runtime nvidia, only CDI's description of the cards, which not every version takes for it."
+        )
+        return warn(host.name, "gpu toolkit", "CDI only", cause, "where `fab deploy` fails, " + fix)
+    cause = "Docker has no runtime nvidia, and no card is described to it by CDI."
+    return fail(host.name, "gpu toolkit", "missing", cause, fix)
 
 
 def _idle(host: Host, facts: GpuFacts) -> Finding:

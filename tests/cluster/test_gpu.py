@@ -124,7 +124,31 @@ def test_the_toolkit_is_judged_by_what_the_container_sees() -> None:
     assert judged(replace(SOUND, seen_in_container=()))["gpu toolkit"].status == FAIL
     assert judged(replace(SOUND, seen_in_container=None))["gpu toolkit"].status == OK
     missing = judged(replace(SOUND, seen_in_container=None, runtimes=("runc",)))["gpu toolkit"]
-    assert missing.cause == "Docker has no runtime nvidia."
+    assert missing.status == FAIL
+    assert missing.cause == "Docker has no runtime nvidia, and no card is described to it by CDI."
+    described = judged(replace(SOUND, seen_in_container=None, runtimes=("runc",), cdi=True))["gpu toolkit"]
+    assert described.status == WARN
+    assert described.fix.startswith("where `fab deploy` fails, install the NVIDIA Container Toolkit")
+
+
+@pytest.mark.parametrize(
+    ("info", "runtimes", "cdi"),
+    [
+        ({"Runtimes": {"runc": {}, "nvidia": {}}}, ("runc", "nvidia"), False),
+        (
+            {"Runtimes": {"runc": {}}, "DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=0"}]},
+            ("runc",),
+            True,
+        ),
+        ({"Runtimes": None, "DiscoveredDevices": [{"Source": "cdi", "ID": "amd.com/gpu=0"}, None]}, (), False),
+        ({}, (), False),
+    ],
+)
+def test_what_the_engine_can_give_a_container_is_read_from_its_information(
+    info: dict[str, object], runtimes: tuple[str, ...], cdi: bool
+) -> None:
+    facts = gpu.ask(TwoCards(CLUSTER.hosts[0]), CLUSTER.hosts[0], info, None)
+    assert (facts.runtimes, facts.cdi) == (runtimes, cdi)
 
 
 def test_a_process_on_a_listed_card_fails_and_is_named() -> None:
