@@ -20,9 +20,10 @@ from suite.console import printable
 from suite.numerals import natural, version_numbers
 
 QUERY_SECONDS = 30.0
-_POWER_FIX = "set it the same on every host (`sudo nvidia-smi -pl`)."
+_POWER_FIX = "set the limit the same on every host (`sudo nvidia-smi -pl`)"
+_PERSISTENCE_FIX = "switch persistence mode on (`sudo nvidia-smi -pm 1`)"
 # CUDA 11.8 on GeForce cards: NVIDIA's release notes ask for driver 520.61.05 on Linux.
-OLDEST_DRIVER = (520,)
+OLDEST_DRIVER = "520.61.05"
 _FIELDS = (
     "index,uuid,name,driver_version,persistence_mode,power.limit,power.default_limit,"
     "memory.total,memory.used,utilization.gpu"
@@ -208,8 +209,8 @@ def judge(cluster: Cluster, facts: Mapping[str, GpuFacts | None]) -> list[Findin
 
 def _driver(host: Host, facts: GpuFacts, drivers: Counter[str]) -> Finding:
     version = facts.cards[0].driver
-    if version_numbers(version) < OLDEST_DRIVER:
-        cause = f"driver {version} is older than {OLDEST_DRIVER[0]}, which CUDA 11.8 needs."
+    if version_numbers(version) < version_numbers(OLDEST_DRIVER):
+        cause = f"driver {version} is older than {OLDEST_DRIVER}, which CUDA 11.8 needs."
         return fail(host.name, "gpu driver", version, cause, "install a newer driver there.")
     common = drivers.most_common(1)[0][0]
     if len(drivers) > 1 and (version != common or drivers[common] * 2 <= sum(drivers.values())):
@@ -275,17 +276,20 @@ def _power(host: Host, facts: GpuFacts, everywhere: set[float]) -> Finding:
         for card in cards
         if card.power_limit is not None and card.default_limit is not None and card.power_limit < card.default_limit
     ]
+    wrong = []  # cause and fix; a limit that is lowered on purpose must not hide what else is wrong
     if lowered:
         card = lowered[0]
         watts, default = card.power_limit, card.default_limit
-        cause = f"the power limit of device {card.index} is {watts:.0f} W, its default {default:.0f} W."
-        return warn(host.name, "gpu power", limits, cause, _POWER_FIX)
-    if len(everywhere) > 1:  # cards of one model come with different limits of their makers
-        cause = f"the power limits differ: {limits} here, {_watts(everywhere)} in all."
-        return warn(host.name, "gpu power", limits, cause, _POWER_FIX)
+        wrong.append(
+            (f"the power limit of device {card.index} is {watts:.0f} W, its default {default:.0f} W", _POWER_FIX)
+        )
+    elif len(everywhere) > 1:  # cards of one model come with different limits of their makers
+        wrong.append((f"the power limits differ: {limits} here, {_watts(everywhere)} in all", _POWER_FIX))
     if any(card.persistence is False for card in cards):
-        cause = "persistence mode is off: the first use of a card takes seconds more."
-        return warn(host.name, "gpu power", limits, cause, "switch it on (`sudo nvidia-smi -pm 1`).")
+        wrong.append(("persistence mode is off: the first use of a card takes seconds more", _PERSISTENCE_FIX))
+    if wrong:
+        causes, fixes = zip(*wrong, strict=True)
+        return warn(host.name, "gpu power", limits, "; ".join(causes) + ".", "; ".join(fixes) + ".")
     return ok(host.name, "gpu power", limits or "unknown")
 
 

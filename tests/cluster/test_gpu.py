@@ -100,12 +100,14 @@ def test_no_driver_fails_once_and_skips_the_rest() -> None:
     assert {finding.status for check, finding in found.items() if check != "gpu driver"} == {SKIPPED}
 
 
-@pytest.mark.parametrize(("version", "status"), [("515.65.01", FAIL), ("520.61.05", FAIL), ("535.104.05", OK)])
+@pytest.mark.parametrize(
+    ("version", "status"), [("515.65.01", FAIL), ("520.56.06", FAIL), ("520.61.05", FAIL), ("535.104.05", OK)]
+)
 def test_the_driver_must_be_new_enough_and_the_same_everywhere(version: str, status: str) -> None:
     finding = judged(card(driver=version))["gpu driver"]
     assert finding.status == status
-    if version == "515.65.01":
-        assert "older than 520" in finding.cause
+    if version != "520.61.05" and status == FAIL:
+        assert finding.cause == f"driver {version} is older than 520.61.05, which CUDA 11.8 needs."
     elif status == FAIL:
         assert finding.cause == "its driver is 520.61.05, other hosts have 535.104.05."
 
@@ -162,6 +164,11 @@ def test_a_process_on_a_listed_card_fails_and_is_named() -> None:
 def test_a_lowered_limit_and_persistence_off_are_warnings() -> None:
     assert "power limit of device 0 is 280 W, its default 350 W" in judged(card(power_limit=280.0))["gpu power"].cause
     assert "persistence mode is off" in judged(card(persistence=False))["gpu power"].cause
+    both = judged(card(power_limit=280.0, persistence=False))["gpu power"]
+    assert both.cause.startswith(
+        "the power limit of device 0 is 280 W, its default 350 W; persistence mode is off: the"
+    )
+    assert both.fix.endswith("(`sudo nvidia-smi -pl`); switch persistence mode on (`sudo nvidia-smi -pm 1`).")
 
 
 def test_the_forward_compatibility_driver_fails_on_geforce_only() -> None:
