@@ -16,6 +16,7 @@ CUDA=/usr/local/cuda
 ARCHITECTURES=
 JOBS=
 OUT=/wheels
+WORK=${TMPDIR:-/tmp}/build-pytorch
 PYTHON=python3
 # A compiler of torch's CUDA kernels takes several gibibytes.
 JOB_GIB=4
@@ -35,6 +36,8 @@ usage: build-pytorch.sh --version VERSION (--url URL --commit SHA | --source DIR
   --architectures LIST    CUDA architectures, e.g. 8.6 or "8.0;8.6+PTX"
   --jobs N                parallel jobs (default: one per core and per $JOB_GIB GiB of free memory)
   --out DIR               where the wheel goes (default $OUT)
+  --work DIR              where the clone is built, as DIR/pytorch, which is removed before and afterwards (default $WORK); what the
+                          compiler's cache holds counts for builds in the same folder only
   --python PROGRAM        the Python it is for, with the packages of requirements/build.txt (default $PYTHON)
 HELP
 }
@@ -45,7 +48,7 @@ while [ $# -gt 0 ]; do
         usage
         exit 0
         ;;
-    --version | --url | --commit | --source | --wheel-file | --wheel-url | --wheel-sha256 | --mpi | --cuda | --architectures | --jobs | --out | --python)
+    --version | --url | --commit | --source | --wheel-file | --wheel-url | --wheel-sha256 | --mpi | --cuda | --architectures | --jobs | --out | --work | --python)
         [ $# -ge 2 ] || die "$1 needs a value; see --help"
         case $1 in
         --version) VERSION=$2 ;;
@@ -60,6 +63,7 @@ while [ $# -gt 0 ]; do
         --architectures) ARCHITECTURES=$2 ;;
         --jobs) JOBS=$2 ;;
         --out) OUT=$2 ;;
+        --work) WORK=$2 ;;
         --python) PYTHON=$2 ;;
         esac
         shift 2
@@ -91,10 +95,13 @@ fi
 command -v ninja >/dev/null || die "there is no ninja: the packages of requirements/build.txt are needed"
 JOBS=$(jobs_for "$JOBS" "$JOB_GIB")
 
-WORK=$(mktemp -d)
-trap 'rm -rf "$WORK"' EXIT
 if [ -z "$SOURCE" ]; then
+    # Always the same folder: the compiler is called with absolute paths, and its cache (ccache) finds what an interrupted build
+    # has done only where these are the same.
     SOURCE=$WORK/pytorch
+    rm -rf "$SOURCE"
+    trap 'rm -rf "$SOURCE"' EXIT
+    mkdir -p "$WORK"
     checkout "$URL" "v$VERSION" "$COMMIT" "$SOURCE"
 fi
 cd "$SOURCE"

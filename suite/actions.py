@@ -38,11 +38,13 @@ def local(options: RunOptions, resume: str) -> int:
     from suite.cluster.local import HOST, LocalExecutor, local_host
 
     worlds = [whole("--world", word, 1, 4096) for word in options.world.split(",") if word.strip()]
-    if resume:  # the stored plan says how many ranks; an option cannot
-        worlds = list(codec.read(find_run(resume).plan, Plan).worlds)
-    hosts = (local_host(max(worlds, default=2)),)
+    device = options.device
+    if resume:  # the stored plan says how many ranks and on what; an option cannot
+        stored = codec.read(find_run(resume).plan, Plan)
+        worlds, device = list(stored.worlds), stored.device
     executor = LocalExecutor()
     try:
+        hosts = (local_host(device, worlds, executor.probe),)
         plan, run = _plan_and_run(options, resume, HOST, hosts, distinct_hosts=False)
         summary = _campaign(plan, run, executor, image_id="")
     finally:

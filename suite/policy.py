@@ -109,6 +109,10 @@ FACTS: dict[str, Fact] = {
     "gpu_clock_max_mhz": Fact("warn", "largest SM clock"),
     "gpu_topology": Fact("info", "how the GPUs of the host are connected"),
     "gpu_samples": Fact("info", "number of samples taken while the rank ran, by a process of its own"),
+    "gpu_busy_samples": Fact(
+        "info", "how many of them under the steps while the GPU was busy; 0: its clocks are unknown"
+    ),
+    "gpu_memory_before_bytes": Fact("info", "GPU memory in use before the rank used it, the driver's own left out"),
     "gpu_clock_mhz_during": Fact("warn", "median SM clock while the GPU was busy"),
     "gpu_clock_mhz_lowest": Fact("warn", "lowest SM clock while the GPU was busy"),
     "gpu_power_watts_during": Fact("warn", "median power while the GPU was busy"),

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from suite import actions, codec, paths
 from suite.cluster.local import LocalExecutor
-from suite.errors import Interrupted, LaunchError
+from suite.errors import Interrupted, LaunchError, UsageError
 from suite.options import RunOptions, make_plan
 from suite.plan import Plan
 from suite.records import HostSlots, LaunchSpec
@@ -69,3 +70,26 @@ def test_a_local_run_of_four_ranks_is_resumed_with_four(
     assert actions.local(RunOptions(world="2", blocks="9"), run) == 0
     assert {spec.world_size for spec in second.specs if spec.kind == "train"} == {4}
     assert "not used: --blocks" in capsys.readouterr().err
+
+
+def test_a_local_run_on_cuda_names_its_devices_and_is_refused_where_they_do_not_suffice(
+    results: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    executor = an_executor()
+    probe = executor.probe
+    devices: tuple[str, ...] = ("GPU-5a", "GPU-6b")
+    monkeypatch.setattr(
+        executor, "probe", lambda device: tuple(replace(p, cuda_devices=devices) for p in probe(device))
+    )
+    replaced(monkeypatch, executor)
+    with pytest.raises(UsageError, match=r"World size 4 on 2 CUDA device\(s\)"):
+        actions.local(RunOptions(backend="gloo", device="cuda", world="4"), "")
+    assert not (results / "runs").exists()
+    assert actions.local(RunOptions(backend="gloo", device="cuda"), "") == 0
+    run = next((results / "runs").iterdir())
+    plan = codec.read(run / "plan.json", Plan)
+    assert (plan.device, plan.hosts[0].devices, plan.worlds) == ("cuda", devices, (2,))
+    assert actions.local(RunOptions(), run.name) == 0  # what the stored plan was for, not what a resumed run may choose
+    devices = devices[:1]
+    with pytest.raises(UsageError, match="World size 2 on 1 CUDA device"):
+        actions.local(RunOptions(), run.name)

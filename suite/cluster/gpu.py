@@ -20,9 +20,10 @@ from suite.console import printable
 from suite.numerals import natural, version_numbers
 
 QUERY_SECONDS = 30.0
-_POWER_FIX = "set it the same on every host (`sudo nvidia-smi -pl`)."
+_POWER_FIX = "set the limit the same on every host (`sudo nvidia-smi -pl`)"
+_PERSISTENCE_FIX = "switch persistence mode on (`sudo nvidia-smi -pm 1`)"
 # CUDA 11.8 on GeForce cards: NVIDIA's release notes ask for driver 520.61.05 on Linux.
-OLDEST_DRIVER = (520,)
+OLDEST_DRIVER = "520.61.05"
 _FIELDS = (
     "index,uuid,name,driver_version,persistence_mode,power.limit,power.default_limit,"
     "memory.total,memory.used,utilization.gpu"
@@ -74,6 +75,7 @@ class GpuFacts:
     links: tuple[tuple[str, str, str], ...] = ()  # (card, card, kind of link)
     peers: tuple[tuple[str, str, str], ...] = ()  # (card, card, "OK" or why there is no peer access)
     runtimes: tuple[str, ...] = ()
+    cdi: bool = False  # the engine has found NVIDIA's devices described as CDI (Container Device Interface)
     seen_in_container: tuple[str, ...] | None = None  # UUIDs
     compat: str = ""
 
@@ -82,14 +84,14 @@ def ask(remote: Engine, host: Host, info: Mapping[str, Any], container: str | No
     """Ask a host. Raises HostError when it does not answer."""
     query = remote.run(QUERY, QUERY_SECONDS)
     if not query.ok:
-        return GpuFacts(problem=printable(query.complaint), runtimes=tuple(info.get("Runtimes") or ()))
+        return GpuFacts(problem=printable(query.complaint))
     inside: tuple[str, ...] | None = None
     compat = ""
     if container is not None:
         listed = remote.exec_run(container, IN_CONTAINER)
         inside = parse_list(listed.stdout.decode(errors="replace")) if listed.ok else ()
         compat = remote.exec_run(container, COMPAT).text
-    several = len(host.devices) > 1
+    several = len(host.devices) != 1  # a host that lists none gives its container all it has
 
     def pairs(command: list[str]) -> tuple[tuple[str, str, str], ...]:
         return parse_topology(remote.run(command, QUERY_SECONDS).stdout.decode(errors="replace")) if several else ()
@@ -100,9 +102,16 @@ def ask(remote: Engine, host: Host, info: Mapping[str, Any], container: str | No
         links=pairs(TOPOLOGY),
         peers=pairs(PEERS),
         runtimes=tuple(info.get("Runtimes") or ()),
+        cdi=_has_cdi(info),
         seen_in_container=inside,
         compat=compat,
     )
+
+
+def _has_cdi(info: Mapping[str, Any]) -> bool:
+    """Whether `docker info` (28.2 and newer) lists an NVIDIA GPU among the devices that it has found."""
+    found = info.get("DiscoveredDevices") or ()
+    return any(str(device.get("ID", "")).startswith("nvidia.com/gpu=") for device in found if isinstance(device, dict))
 
 
 def _rows(text: str) -> Iterator[list[str]]:
@@ -200,8 +209,8 @@ def judge(cluster: Cluster, facts: Mapping[str, GpuFacts | None]) -> list[Findin
 
 def _driver(host: Host, facts: GpuFacts, drivers: Counter[str]) -> Finding:
     version = facts.cards[0].driver
-    if version_numbers(version) < OLDEST_DRIVER:
-        cause = f"driver {version} is older than {OLDEST_DRIVER[0]}, which CUDA 11.8 needs."
+    if version_numbers(version) < version_numbers(OLDEST_DRIVER):
+        cause = f"driver {version} is older than {OLDEST_DRIVER}, which CUDA 11.8 needs."
         return fail(host.name, "gpu driver", version, cause, "install a newer driver there.")
     common = drivers.most_common(1)[0][0]
     if len(drivers) > 1 and (version != common or drivers[common] * 2 <= sum(drivers.values())):
@@ -234,9 +243,15 @@ def _toolkit(host: Host, facts: GpuFacts) -> Finding:
             return ok(host.name, "gpu toolkit", f"{len(expected)} in the container")
         cause = f"the container sees {len(facts.seen_in_container)} of the {len(expected)} cards that it should."
         return fail(host.name, "gpu toolkit", "wrong cards", cause, "run `fab deploy --force`; else " + fix)
-    if "nvidia" not in facts.runtimes:
-        return fail(host.name, "gpu toolkit", "missing", "Docker has no runtime nvidia.", fix)
-    return ok(host.name, "gpu toolkit", "configured")
+    if "nvidia" in facts.runtimes:
+        return ok(host.name, "gpu toolkit", "configured")
+    if facts.cdi:
+        cause = (
+            "Docker has no runtime nvidia, only CDI's description of the cards, which not every version takes for it."
+        )
+        return warn(host.name, "gpu toolkit", "CDI only", cause, "where `fab deploy` fails, " + fix)
+    cause = "Docker has no runtime nvidia, and no card is described to it by CDI."
+    return fail(host.name, "gpu toolkit", "missing", cause, fix)
 
 
 def _idle(host: Host, facts: GpuFacts) -> Finding:
@@ -261,17 +276,20 @@ def _power(host: Host, facts: GpuFacts, everywhere: set[float]) -> Finding:
         for card in cards
         if card.power_limit is not None and card.default_limit is not None and card.power_limit < card.default_limit
     ]
+    wrong = []  # cause and fix; a limit that is lowered on purpose must not hide what else is wrong
     if lowered:
         card = lowered[0]
         watts, default = card.power_limit, card.default_limit
-        cause = f"the power limit of device {card.index} is {watts:.0f} W, its default {default:.0f} W."
-        return warn(host.name, "gpu power", limits, cause, _POWER_FIX)
-    if len(everywhere) > 1:  # cards of one model come with different limits of their makers
-        cause = f"the power limits differ: {limits} here, {_watts(everywhere)} in all."
-        return warn(host.name, "gpu power", limits, cause, _POWER_FIX)
+        wrong.append(
+            (f"the power limit of device {card.index} is {watts:.0f} W, its default {default:.0f} W", _POWER_FIX)
+        )
+    elif len(everywhere) > 1:  # cards of one model come with different limits of their makers
+        wrong.append((f"the power limits differ: {limits} here, {_watts(everywhere)} in all", _POWER_FIX))
     if any(card.persistence is False for card in cards):
-        cause = "persistence mode is off: the first use of a card takes seconds more."
-        return warn(host.name, "gpu power", limits, cause, "switch it on (`sudo nvidia-smi -pm 1`).")
+        wrong.append(("persistence mode is off: the first use of a card takes seconds more", _PERSISTENCE_FIX))
+    if wrong:
+        causes, fixes = zip(*wrong, strict=True)
+        return warn(host.name, "gpu power", limits, "; ".join(causes) + ".", "; ".join(fixes) + ".")
     return ok(host.name, "gpu power", limits or "unknown")
 
 

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,9 +29,35 @@ PROBE_SECONDS = 120.0
 END_SECONDS = 8.0
 
 
-def local_host(slots: int) -> HostSlots:
-    """This machine as the one host of a plan: ranks meet over the loopback interface."""
-    return HostSlots(HOST, "127.0.0.1", slots, "lo")
+def local_host(device: str, worlds: Sequence[int], probe: Callable[[str], Sequence[HostProbe]]) -> HostSlots:
+    """This machine as the one host of a plan: ranks meet over the loopback interface.
+
+    Args:
+        device: what will be trained on.
+        worlds: the world sizes asked for; none: two ranks, or one on each CUDA device.
+        probe: asks for the CUDA devices, where they are used.
+
+    Raises:
+        UsageError: CUDA is asked for, and there is no device, or none for each rank.
+    """
+    if device != "cuda":
+        return HostSlots(HOST, "127.0.0.1", max(worlds, default=2), "lo")
+    (found,) = probe(device)
+    devices = found.cuda_devices
+    if not devices:
+        raise UsageError(
+            "--device cuda: torch sees no CUDA device here.",
+            fix="see what `nvidia-smi` says, and in a container whether it was given the GPUs; or use --device cpu.",
+        )
+    slots = max(worlds, default=len(devices))
+    if slots > len(devices):
+        raise UsageError(
+            f"World size {slots} on {len(devices)} CUDA device(s): every rank needs one of its own.",
+            fix=f"use --world {len(devices)} or less, or --device cpu.",
+        )
+    # By UUID, so that launch and record speak of one card: numbers would count among CUDA_VISIBLE_DEVICES.
+    named = devices[:slots] if all(name.startswith(("GPU-", "MIG-")) for name in devices) else ()
+    return HostSlots(HOST, "127.0.0.1", slots, "lo", devices=named)
 
 
 class LocalExecutor:

@@ -6,21 +6,48 @@ here, from the launch's description, in one place for torchrun and mpirun alike.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from suite.errors import LaunchError
 from suite.records import HostSlots, LaunchSpec
 from suite.worker.transport import TALKATIVE
 
+
+def _is_on(value: str) -> bool:
+    return value not in ("", "0")
+
+
+def _talks(value: str) -> bool:
+    """Whether Open MPI's or PRRTE's verbosity is above that of errors: a number above zero, or a level's name."""
+    try:
+        return int(value) > 0
+    except ValueError:
+        return value.lower() not in ("", "none", "error")
+
+
+class Skew(NamedTuple):
+    """Variables that change what is timed, by a pattern of whole names, and which of their values do.
+
+    ``logs``: they only make a library talk. A pilot may, since its times are no result.
+    """
+
+    names: str
+    skews: Callable[[str], bool]
+    logs: bool = False
+
+
 # Left set, these change what is timed (blocking waits, logging in the path, collective checks).
-SKEWING: dict[str, Callable[[str], bool]] = {
-    "NCCL_BLOCKING_WAIT": lambda value: value not in ("", "0"),
-    "TORCH_NCCL_BLOCKING_WAIT": lambda value: value not in ("", "0"),
-    "NCCL_DEBUG": lambda value: value.upper() in ("INFO", "TRACE"),
-    "CUDA_LAUNCH_BLOCKING": lambda value: value not in ("", "0"),
-    "TORCH_DISTRIBUTED_DEBUG": lambda value: value.upper() == "DETAIL",
-}
+SKEWING = (
+    Skew(r"(TORCH_)?NCCL_BLOCKING_WAIT", _is_on),
+    Skew(r"CUDA_LAUNCH_BLOCKING", _is_on),
+    Skew(r"TORCH_DISTRIBUTED_DEBUG", lambda value: value.upper() == "DETAIL"),
+    Skew(r"NCCL_DEBUG", lambda value: value.upper() in ("INFO", "TRACE"), logs=True),
+    Skew(r"(OMPI|PRTE|PMIX)_MCA_\w+_verbose", _talks, logs=True),
+    Skew(r"UCX_LOG_LEVEL", lambda value: value.upper() not in ("", "FATAL", "ERROR", "WARN"), logs=True),
+)
 
 THREAD_VARIABLES = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
 
@@ -124,16 +151,17 @@ def refuse_skewing(environ: Mapping[str, str], kind: str) -> None:
 
     Args:
         environ: the rank's environment.
-        kind: the launch's kind; a pilot may log NCCL's choices, since its times are no result.
+        kind: the launch's kind; a pilot may log what its libraries choose, since its times are no result.
 
     Raises:
         LaunchError: names the variable and its value.
     """
-    for name, skews in SKEWING.items():
-        value = environ.get(name)
-        if value is None or not skews(value) or (kind == "pilot" and name == "NCCL_DEBUG"):
-            continue
-        raise LaunchError(
-            f"{name}={value} is set, which skews what a {kind} launch times.",
-            fix=f"unset {name} in the cluster file, the arm and the container.",
-        )
+    for name, value in sorted(environ.items()):
+        if any(
+            re.fullmatch(skew.names, name) and skew.skews(value) and not (kind == "pilot" and skew.logs)
+            for skew in SKEWING
+        ):
+            raise LaunchError(
+                f"{name}={value} is set, which skews what a {kind} launch times.",
+                fix=f"unset {name} in the cluster file, the arm and the container.",
+            )

@@ -11,16 +11,15 @@ from torch.nn.parallel import DistributedDataParallel
 
 from suite.errors import LaunchError
 from suite.records import LaunchSpec, StepSamples, WorkloadFacts
-from suite.worker import sanity, transport
+from suite.worker import mpi, nvml, sanity, transport
 from suite.worker.article import published_mean
 from suite.worker.device import Device, make_device
 from suite.worker.environment import environment_facts, facts_after
-from suite.worker.equivalence import run_gate
+from suite.worker.equivalence import parameter_hash, run_gate
 from suite.worker.faults import faulty_loss, injected
 from suite.worker.groups import Groups
 from suite.worker.identity import Identity, device_index, own_slots
 from suite.worker.link import measure_links
-from suite.worker.nvml import Sampler, summarise
 from suite.worker.recorder import Recorder, read_log
 from suite.worker.sockets import connections
 from suite.worker.steps import Trainee, bucket_sizes, distributed, free_steps, implausible, plain, timed_steps
@@ -53,30 +52,35 @@ class Context:
 def run_launch(spec: LaunchSpec, identity: Identity, recorder: Recorder) -> None:
     """Run this rank's part of the launch and write its record."""
     torch.set_num_threads(spec.threads)
-    device = make_device(spec.device, device_index(own_slots(spec), identity.local_rank))
+    index = device_index(own_slots(spec), identity.local_rank)
+    # Before CUDA is used: afterwards the memory in use is this rank's own too.
+    memory_before = nvml.memory_in_use(index) if spec.device == "cuda" and _ranks_on_gpu(spec, identity) == 1 else None
+    device = make_device(spec.device, index)
     context = Context(spec, identity, recorder, device)
     recorder.enter("environment")
-    recorder.add_environment(environment_facts(spec, identity, device))
+    recorder.add_environment({**environment_facts(spec, identity, device), "gpu_memory_before_bytes": memory_before})
     gc.collect()
     gc.freeze()  # what was imported is never garbage: collections before each timed mode stay short
-    sampler = Sampler(device.uuid)
+    sampler = nvml.Sampler(device.uuid)
     if spec.kind == "single":
         _single(context)
     else:
         _together(context)
     recorder.enter("finish")
     steps = recorder.span("warmup", "measure")
-    facts, warnings = summarise(sampler.stop(), ranks_on_gpu=_ranks_on(context), span=steps)
+    facts, warnings = nvml.summarise(
+        sampler.stop(), _ranks_on_gpu(spec, identity), span=steps, on_gpu=device.kind == "cuda"
+    )
     recorder.add_environment({**facts, **facts_after(device)})
-    for text in warnings:
+    for text in (*warnings, *filter(None, [nvml.held_by_others(memory_before)])):
         recorder.warn(text)
     recorder.succeed()
 
 
-def _ranks_on(context: Context) -> int:
+def _ranks_on_gpu(spec: LaunchSpec, identity: Identity) -> int:
     """How many ranks of this launch use this rank's GPU."""
-    devices = own_slots(context.spec).devices
-    return devices.count(devices[context.identity.local_rank]) if devices else 1
+    devices = own_slots(spec).devices
+    return devices.count(devices[identity.local_rank]) if devices else 1
 
 
 def _together(context: Context) -> None:
@@ -103,6 +107,7 @@ def _together(context: Context) -> None:
         connections() - groups.earlier_connections,
         device=spec.device,
         interface=own_slots(spec).interface,
+        cuda_aware=mpi.cuda_aware() if spec.arm.backend == "mpi" else None,
     )
     recorder.keep(transport=used.text)
     recorder.add_environment({"connections": used.connections})
@@ -138,6 +143,7 @@ def _train(context: Context, groups: Groups) -> None:
     workload = context.workload()
     _keep_facts(recorder, workload)
     trainee = distributed(workload, groups, spec.arm.ddp)
+    _check_weights(trainee, groups)
     device.reset_peak()
 
     recorder.enter("warmup")
@@ -165,6 +171,23 @@ def _train(context: Context, groups: Groups) -> None:
         )
     if spec.kind == "train" and spec.allreduce_repeats:
         recorder.add_collectives(bucket_all_reduces(groups, buckets, spec.allreduce_repeats))
+
+
+def _check_weights(trainee: Trainee, groups: Groups) -> None:
+    """Whether DDP's first broadcast has arrived whole, where it could not be synchronised (see ``distributed``).
+
+    Raises:
+        LaunchError: the ranks' weights differ; on every rank alike.
+    """
+    if not groups.needs_synchronise:
+        return
+    hashes = groups.gather(parameter_hash(list(trainee.model.parameters())))
+    others = [rank for rank, found in enumerate(hashes) if found != hashes[0]]
+    if others:
+        raise LaunchError(
+            f"DDP has broadcast its weights over {groups.backend}, and those of rank {others[0]} differ from rank 0's.",
+            fix="use an Open MPI without UCX, which does not wait for what the GPU still computes.",
+        )
 
 
 def _check_clock(samples: StepSamples, device: Device, recorder: Recorder) -> None:

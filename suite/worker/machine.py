@@ -97,12 +97,24 @@ def interface_address(name: str) -> str | None:
 
 
 def interface_of(address: str) -> str | None:
-    """The interface that has an IPv4 address."""
+    """The interface that has an address, IPv4 or IPv6."""
     if address.startswith("127."):
         return "lo"
+    if ":" in address:
+        return _interface_of_ipv6(address)
     for _, name in socket.if_nameindex():
         if interface_address(name) == address:
             return name
+    return None
+
+
+def _interface_of_ipv6(address: str) -> str | None:
+    # One line an address: 32 hexadecimal digits, number of the interface, prefix length, scope, flags, name.
+    digits = socket.inet_pton(socket.AF_INET6, address.partition("%")[0]).hex()
+    for line in (read_text("/proc/net/if_inet6") or "").splitlines():
+        words = line.split()
+        if words[0] == digits:
+            return words[-1]
     return None
 
 

@@ -23,8 +23,10 @@ from typing import Any
 
 from suite.policy import CONTAMINATED
 
-SAMPLE_SECONDS = 0.5
+SAMPLE_SECONDS = 0.1
+PROGRAM_SECONDS = 0.5  # between two starts of nvidia-smi, each of which is work for the host and its driver
 BUSY_PERCENT = 50
+IDLE_BYTES = 64 << 20  # an idle GPU has a few MiB in use, a CUDA context takes a hundred and more
 CLOCK_DROP = 0.03  # a busy GPU whose clock falls further is not measured under one condition
 QUERY_SECONDS = 15
 Reading = dict[str, Any]
@@ -43,6 +45,7 @@ _FIELDS: dict[str, tuple[str, Callable[[str], Any]]] = {
     "power_watts": ("power.draw", float),
     "utilisation": ("utilization.gpu", int),
     "throttle": ("clocks_throttle_reasons.active", lambda text: int(text, 16)),
+    "memory_used_bytes": ("memory.used", lambda text: int(float(text) * 1024 * 1024)),
 }
 # Bits of the mask of reasons for lowered clocks; idle (1) and the application's own setting (2) are no trouble.
 _THROTTLE = {
@@ -58,11 +61,12 @@ _THROTTLE = {
 
 def query(uuid: str | None) -> Reading:
     """Everything about one GPU (None: the first); an empty dict where nothing can be asked."""
-    for source in (_query_library, _query_program):
-        with contextlib.suppress(Exception):  # a driver can refuse any of these in its own way
-            reading = source(uuid)
-            if reading:
-                return reading
+    return _asked(_query_library, uuid) or _asked(_query_program, uuid)
+
+
+def _asked(source: Callable[[str | None], Reading], uuid: str | None) -> Reading:
+    with contextlib.suppress(Exception):  # a driver can refuse any of these in its own way
+        return source(uuid)
     return {}
 
 
@@ -77,9 +81,12 @@ def _query_library(uuid: str | None) -> Reading:
     def ask(name: str, *arguments: Any) -> Any:
         try:
             return getattr(nvml, f"nvmlDeviceGet{name}")(handle, *arguments)
-        except nvml.NVMLError:
+        except (nvml.NVMLError, AttributeError):  # the driver, or the library, does not know it
             return None
 
+    # Only the second version leaves out what the driver keeps for itself, which is there on an idle GPU too.
+    version = getattr(nvml, "nvmlMemory_v2", None)
+    used = ask("MemoryInfo", version) if version else None
     memory, limit, power = ask("MemoryInfo"), ask("EnforcedPowerLimit"), ask("PowerUsage")
     utilisation, processes = ask("UtilizationRates"), ask("ComputeRunningProcesses")
     return {
@@ -95,6 +102,7 @@ def _query_library(uuid: str | None) -> Reading:
         "power_watts": power / 1000 if power is not None else None,
         "utilisation": utilisation.gpu if utilisation else None,
         "throttle": ask("CurrentClocksThrottleReasons"),
+        "memory_used_bytes": used.used if used else None,
         "processes": len(processes) if processes is not None else None,
     }
 
@@ -160,6 +168,30 @@ def listed_uuid(index: int) -> str | None:
     return listed[int(name)] if name.isdigit() and int(name) < len(listed) else None
 
 
+def memory_in_use(index: int) -> int | None:
+    """Bytes in use on a visible device, without what the driver keeps for itself; None where nobody tells.
+
+    Ask before CUDA is used: then they are not this process's own.
+    """
+    uuid = named_uuid(index) or listed_uuid(index)
+    used = query(uuid).get("memory_used_bytes") if uuid else None
+    return used if isinstance(used, int) else None
+
+
+def held_by_others(memory_before_bytes: int | None) -> str | None:
+    """A warning where a GPU had memory in use before the rank used it; None where it had not, or nobody tells.
+
+    The second sign of a foreign process, after the list of processes: a driver need not show a container those
+    outside it, but counts their memory.
+    """
+    if memory_before_bytes is None or memory_before_bytes <= IDLE_BYTES:
+        return None
+    return (
+        f"{CONTAMINATED} more than {IDLE_BYTES >> 20} MiB of the GPU's memory were in use before this rank used it: "
+        "something else has it open, and may have used it while it was measured. End that, and measure again."
+    )
+
+
 def static_facts(reading: Reading) -> dict[str, Any]:
     """The facts of ``suite.policy`` that do not change."""
     wanted = ("uuid", "model", "driver", "memory_bytes", "power_limit_watts", "persistence", "clock_max_mhz")
@@ -207,7 +239,11 @@ class Sampler:
 
 
 def summarise(
-    readings: list[Reading], ranks_on_gpu: int, span: tuple[float, float] = (-math.inf, math.inf)
+    readings: list[Reading],
+    ranks_on_gpu: int,
+    span: tuple[float, float] = (-math.inf, math.inf),
+    *,
+    on_gpu: bool = True,
 ) -> tuple[dict[str, Any], list[str]]:
     """Facts of the samples taken while the GPU was busy, and warnings about what contaminates a measurement.
 
@@ -216,6 +252,7 @@ def summarise(
         ranks_on_gpu: how many processes of the launch use the GPU. Where not even these are seen, whether there are
             others is unknown.
         span: the steps, by ``time.perf_counter``. Around them the GPU does other work, under which it clocks otherwise.
+        on_gpu: whether the launch uses one, so that samples are missed where there are none.
     """
     during = [r for r in readings if span[0] <= r.get("at", span[0]) <= span[1]]
     busy = [r for r in during if (r.get("utilisation") or 0) >= BUSY_PERCENT]
@@ -228,6 +265,7 @@ def summarise(
     others = most > ranks_on_gpu if most >= ranks_on_gpu else None
     facts = {
         "gpu_samples": len(readings),
+        "gpu_busy_samples": len(busy),
         "gpu_clock_mhz_during": statistics.median(clocks) if clocks else None,
         "gpu_clock_mhz_lowest": min(clocks, default=None),
         "gpu_power_watts_during": statistics.median(powers) if powers else None,
@@ -236,6 +274,11 @@ def summarise(
         "gpu_other_processes": others,
     }
     warnings = []
+    if on_gpu and span[0] < span[1] and not clocks:
+        warnings.append(
+            "The GPU's clock and throttling under the steps are unknown: no sample was taken while it was at least "
+            f"{BUSY_PERCENT}% busy. Longer launches (--steps) or a larger workload have some."
+        )
     if others:
         warnings.append(f"{CONTAMINATED} another process used the GPU while it was measured.")
     if clocks and min(clocks) < (1 - CLOCK_DROP) * max(clocks):
@@ -247,12 +290,13 @@ def summarise(
 
 
 def _sample_for_ever(uuid: str) -> None:
-    """Print a reading twice a second until standard input ends, which is when the rank stops or dies."""
+    """Print readings at a steady pace until standard input ends, which is when the rank stops or dies."""
     os.set_blocking(0, False)
+    pause = SAMPLE_SECONDS if _asked(_query_library, uuid) else PROGRAM_SECONDS
     while True:
         at = time.perf_counter()  # on Linux one clock for all processes
         print(json.dumps({**query(uuid), "at": at}), flush=True)
-        time.sleep(SAMPLE_SECONDS)
+        time.sleep(pause)
         with contextlib.suppress(BlockingIOError):
             if os.read(0, 1) == b"":
                 return

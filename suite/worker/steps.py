@@ -55,8 +55,14 @@ def plain(workload: Workload) -> Trainee:
 
 
 def distributed(workload: Workload, groups: Groups, options: DdpOptions) -> Trainee:
-    """The workload under DDP on the measured group."""
+    """The workload under DDP on the measured group.
+
+    Where the device must be synchronised before a collective, DDP's broadcast of buffers is done here: its own packs
+    them on the device and sends them at once. Its constructor broadcasts the weights in the same way, which nothing can
+    get between; ``launch`` therefore compares them afterwards.
+    """
     device = workload_device(workload)
+    groups.before_collective()
     with warnings.catch_warnings():
         # The newest torch has another name for broadcast_buffers; the old one is known to all versions.
         warnings.simplefilter("ignore", FutureWarning)
@@ -64,7 +70,7 @@ def distributed(workload: Workload, groups: Groups, options: DdpOptions) -> Trai
             workload.model,
             device_ids=[device.index] if device.type == "cuda" else None,
             process_group=groups.measured,
-            broadcast_buffers=options.broadcast_buffers,
+            broadcast_buffers=options.broadcast_buffers and not groups.needs_synchronise,
             gradient_as_bucket_view=options.gradient_as_bucket_view,
             static_graph=options.static_graph,
             find_unused_parameters=options.find_unused_parameters,
@@ -73,6 +79,9 @@ def distributed(workload: Workload, groups: Groups, options: DdpOptions) -> Trai
     reduction = Reduction(groups) if groups.needs_synchronise else None
     if reduction:
         _register(model, reduction)
+        if options.broadcast_buffers:
+            model.register_forward_pre_hook(BufferBroadcast(groups, workload.model))
+    groups.before_collective()
     return _trainee(model, workload, reduction)
 
 
@@ -126,6 +135,33 @@ class Reduction:
         sizes = tuple(self._sizes)
         self._sizes.clear()
         return sizes
+
+
+class BufferBroadcast:
+    """DDP's broadcast of the first rank's buffers before a forward, with the device synchronised before each.
+
+    A forward pre-hook of the DDP module. As DDP does, it packs the buffers of one type into one message, and leaves
+    them alone under ``no_sync()``.
+    """
+
+    def __init__(self, groups: Groups, module: nn.Module) -> None:
+        self._groups = groups
+        self._module = module
+
+    def __call__(self, model: nn.Module, inputs: Any) -> None:
+        """Broadcast before the forward of ``model``, the DDP module around this one."""
+        del inputs
+        if not model.require_backward_grad_sync:
+            return
+        by_type: dict[torch.dtype, list[torch.Tensor]] = {}
+        for buffer in self._module.buffers():
+            by_type.setdefault(buffer.dtype, []).append(buffer.detach())
+        for buffers in by_type.values():
+            packed = torch.cat([buffer.reshape(-1) for buffer in buffers])
+            self._groups.before_collective()
+            dist.broadcast(packed, 0, group=self._groups.measured)
+            for buffer, part in zip(buffers, packed.split([b.numel() for b in buffers]), strict=True):
+                buffer.copy_(part.view_as(buffer))
 
 
 # DDP compares a hook's annotations with its own types, and fails on those that are text in this module.

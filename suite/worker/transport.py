@@ -21,12 +21,7 @@ TALKATIVE = {
     "mpi": {"OMPI_MCA_pml_base_verbose": "10", "OMPI_MCA_btl_base_verbose": "100"},
     "gloo": {},
 }
-
-# What becomes of a GPU's memory on its way; part of the row.
-_ON_CUDA = {
-    "gloo": ", staged through host memory",
-    "mpi": ", device synchronised before each collective",
-}
+_BTL = "OMPI_MCA_btl"  # how somebody says which of Open MPI's transports may be used
 
 
 @dataclass(frozen=True)
@@ -46,6 +41,7 @@ def describe(
     device: str = "cpu",
     interface: str | None = None,
     ports_up: int | None = None,
+    cuda_aware: bool | None = None,
 ) -> Transport:
     """What a backend used.
 
@@ -56,19 +52,21 @@ def describe(
         device: "cpu" or "cuda", where the tensors are.
         interface: the interface that was asked for.
         ports_up: active InfiniBand ports; None: look.
+        cuda_aware: whether Open MPI was built with CUDA support; None: unknown.
     """
+    ports = infiniband_ports_up() if ports_up is None else ports_up
     pairs = sorted({(connection.local, connection.remote) for connection in made})
     if backend == "mpi":  # ranks also talk to mpirun's daemon on their own host, which is no transport
         pairs = [(local, remote) for local, remote in pairs if local != remote]
     listed = ", ".join(f"{local} to {remote}" for local, remote in pairs)
     over_tcp = _tcp(pairs)
     if backend == "nccl":
-        used = _nccl(log, listed, infiniband_ports_up() if ports_up is None else ports_up)
+        used = _nccl(log, listed, ports)
     elif backend == "mpi":
-        used = _mpi(log, over_tcp, listed)
+        used = _mpi(log, over_tcp, listed, ports)
     else:
-        used = Transport(f"gloo: {over_tcp}" if pairs else "gloo: no connection (one rank)", listed)
-    text = used.text + (_ON_CUDA.get(backend, "") if device == "cuda" else "")
+        used = _gloo(over_tcp, pairs, listed, ports)
+    text = used.text + (_on_cuda(backend, cuda_aware) if device == "cuda" else "")
     strays = sorted({local for local, _ in pairs if interface and interface_of(local) != interface})
     warnings = used.warnings
     if strays:
@@ -82,7 +80,28 @@ def _tcp(pairs: list[tuple[str, str]]) -> str:
     return "TCP on " + ", ".join(f"{interface_of(place) or 'unknown interface'} ({place})" for place in places)
 
 
-def _mpi(log: str, over_tcp: str, listed: str) -> Transport:
+def _on_cuda(backend: str, cuda_aware: bool | None) -> str:
+    """What becomes of a GPU's memory on its way; part of the row."""
+    if backend == "gloo":
+        return ", staged through host memory"
+    if backend == "mpi":
+        aware = {True: "yes", False: "no", None: "unknown"}[cuda_aware]
+        return f", CUDA-aware: {aware}, device synchronised before each collective"
+    return ""
+
+
+def _gloo(over_tcp: str, pairs: list[tuple[str, str]], listed: str, ports_up: int) -> Transport:
+    if not pairs:
+        return Transport("gloo: no connection (one rank)", listed)
+    text = f"gloo: {over_tcp}"
+    if ports_up and any(local != remote for local, remote in pairs):
+        # Without a warning: as torch builds it gloo has nothing but TCP, so this is no fall-back.
+        text += ", its only way beside InfiniBand or RoCE"
+    return Transport(text, listed)
+
+
+def _mpi(log: str, over_tcp: str, listed: str, ports_up: int) -> Transport:
+    # Open MPI 4.1 and 5.0 write these lines alike, whatever stands between them.
     selected = re.search(r"select: component (\w+) selected", log)
     used = {kind for kind in re.findall(r"mca: bml: Using (\w+) btl for send to", log) if kind != "self"}
     parts = []
@@ -94,7 +113,14 @@ def _mpi(log: str, over_tcp: str, listed: str) -> Transport:
         parts.append(over_tcp)
     elif not used:
         parts.append(NO_TCP)
-    return Transport("mpi: " + ", ".join(parts), listed)
+    warnings = []
+    if ports_up and listed and not _tcp_was_asked_for():
+        warnings.append(
+            f"Open MPI uses TCP although {ports_up} InfiniBand or RoCE port(s) are up: {SILENT_FALL_BACK}. That of "
+            "this suite's images has nothing else between hosts. Put nccl over sockets beside it (--arm "
+            f'nccl-tcp=nccl,NCCL_IB_DISABLE=1); if TCP is meant, set {_BTL} to "self,vader,tcp" in the cluster file.'
+        )
+    return Transport("mpi: " + ", ".join(parts), listed, tuple(warnings))
 
 
 def _nccl(log: str, listed: str, ports_up: int) -> Transport:
@@ -118,6 +144,11 @@ def _nccl(log: str, listed: str, ports_up: int) -> Transport:
             "Set rdma = true for these hosts in the cluster file, and see that anyone may open /dev/infiniband/uverbs*."
         )
     return Transport("nccl: " + ", ".join(parts), listed, tuple(warnings))
+
+
+def _tcp_was_asked_for() -> bool:
+    chosen = os.environ.get(_BTL, "")
+    return not chosen.startswith("^") and "tcp" in chosen.split(",")
 
 
 def _sockets_were_asked_for() -> bool:

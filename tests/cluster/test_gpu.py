@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,8 +11,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from suite.cluster import gpu
+from suite.cluster.attached import Completed
+from suite.cluster.engine import Engine
 from suite.cluster.findings import FAIL, OK, SKIPPED, WARN, Finding
-from suite.cluster.inventory import parse
+from suite.cluster.inventory import Host, parse
 
 CARD = (
     "0, GPU-5a1c2d3e-0000-1111-2222-333344445555, NVIDIA GeForce RTX 3090, 535.104.05, "
@@ -97,12 +100,14 @@ def test_no_driver_fails_once_and_skips_the_rest() -> None:
     assert {finding.status for check, finding in found.items() if check != "gpu driver"} == {SKIPPED}
 
 
-@pytest.mark.parametrize(("version", "status"), [("515.65.01", FAIL), ("520.61.05", FAIL), ("535.104.05", OK)])
+@pytest.mark.parametrize(
+    ("version", "status"), [("515.65.01", FAIL), ("520.56.06", FAIL), ("520.61.05", FAIL), ("535.104.05", OK)]
+)
 def test_the_driver_must_be_new_enough_and_the_same_everywhere(version: str, status: str) -> None:
     finding = judged(card(driver=version))["gpu driver"]
     assert finding.status == status
-    if version == "515.65.01":
-        assert "older than 520" in finding.cause
+    if version != "520.61.05" and status == FAIL:
+        assert finding.cause == f"driver {version} is older than 520.61.05, which CUDA 11.8 needs."
     elif status == FAIL:
         assert finding.cause == "its driver is 520.61.05, other hosts have 535.104.05."
 
@@ -121,7 +126,31 @@ def test_the_toolkit_is_judged_by_what_the_container_sees() -> None:
     assert judged(replace(SOUND, seen_in_container=()))["gpu toolkit"].status == FAIL
     assert judged(replace(SOUND, seen_in_container=None))["gpu toolkit"].status == OK
     missing = judged(replace(SOUND, seen_in_container=None, runtimes=("runc",)))["gpu toolkit"]
-    assert missing.cause == "Docker has no runtime nvidia."
+    assert missing.status == FAIL
+    assert missing.cause == "Docker has no runtime nvidia, and no card is described to it by CDI."
+    described = judged(replace(SOUND, seen_in_container=None, runtimes=("runc",), cdi=True))["gpu toolkit"]
+    assert described.status == WARN
+    assert described.fix.startswith("where `fab deploy` fails, install the NVIDIA Container Toolkit")
+
+
+@pytest.mark.parametrize(
+    ("info", "runtimes", "cdi"),
+    [
+        ({"Runtimes": {"runc": {}, "nvidia": {}}}, ("runc", "nvidia"), False),
+        (
+            {"Runtimes": {"runc": {}}, "DiscoveredDevices": [{"Source": "cdi", "ID": "nvidia.com/gpu=0"}]},
+            ("runc",),
+            True,
+        ),
+        ({"Runtimes": None, "DiscoveredDevices": [{"Source": "cdi", "ID": "amd.com/gpu=0"}, None]}, (), False),
+        ({}, (), False),
+    ],
+)
+def test_what_the_engine_can_give_a_container_is_read_from_its_information(
+    info: dict[str, object], runtimes: tuple[str, ...], cdi: bool
+) -> None:
+    facts = gpu.ask(TwoCards(CLUSTER.hosts[0]), CLUSTER.hosts[0], info, None)
+    assert (facts.runtimes, facts.cdi) == (runtimes, cdi)
 
 
 def test_a_process_on_a_listed_card_fails_and_is_named() -> None:
@@ -135,6 +164,11 @@ def test_a_process_on_a_listed_card_fails_and_is_named() -> None:
 def test_a_lowered_limit_and_persistence_off_are_warnings() -> None:
     assert "power limit of device 0 is 280 W, its default 350 W" in judged(card(power_limit=280.0))["gpu power"].cause
     assert "persistence mode is off" in judged(card(persistence=False))["gpu power"].cause
+    both = judged(card(power_limit=280.0, persistence=False))["gpu power"]
+    assert both.cause.startswith(
+        "the power limit of device 0 is 280 W, its default 350 W; persistence mode is off: the"
+    )
+    assert both.fix.endswith("(`sudo nvidia-smi -pl`); switch persistence mode on (`sudo nvidia-smi -pm 1`).")
 
 
 def test_the_forward_compatibility_driver_fails_on_geforce_only() -> None:
@@ -149,6 +183,36 @@ def test_links_between_several_cards_are_reported() -> None:
     facts = replace(SOUND, cards=gpu.parse_cards(TWO), links=gpu.parse_topology(TOPOLOGY), seen_in_container=None)
     found = [f for f in gpu.judge(wide, {"g1": facts, "g2": facts}) if f.check == "gpu links"]
     assert [finding.seen for finding in found] == ["1× PHB", "1× PHB"]
+
+
+class TwoCards(Engine):
+    """Stands in for a host with two cards: it answers what is asked of nvidia-smi, and has no container yet."""
+
+    def __init__(self, host: Host) -> None:
+        super().__init__(host)
+        self.asked: list[str] = []
+
+    def run(self, argv: Sequence[str], timeout: float = 0, data: bytes = b"") -> Completed:
+        self.asked.append(" ".join(argv))
+        answers = {tuple(gpu.QUERY): TWO, tuple(gpu.TOPOLOGY): TOPOLOGY, tuple(gpu.PEERS): PEERS}
+        return Completed(answers.get(tuple(argv), "").encode(), b"", 0)
+
+
+@pytest.mark.parametrize(
+    ("devices", "links"), [((), (("GPU0", "GPU1", "PHB"),)), (("0", "1"), (("GPU0", "GPU1", "PHB"),)), (("1",), ())]
+)
+def test_the_links_are_asked_for_wherever_the_container_gets_more_than_one_card(
+    devices: tuple[str, ...], links: tuple[tuple[str, str, str], ...]
+) -> None:
+    host = replace(CLUSTER.hosts[0], devices=devices)
+    engine = TwoCards(host)
+    facts = gpu.ask(engine, host, {"Runtimes": {"nvidia": {}}}, None)
+    assert facts.links == links
+    assert ("nvidia-smi topo -m" in engine.asked) is (devices != ("1",))
+    both = replace(CLUSTER, hosts=(host, CLUSTER.hosts[1]))
+    (finding,) = (f for f in gpu.judge(both, {"g1": facts, "g2": SOUND}) if f.check == "gpu links" and f.host == "g1")
+    assert finding.status == OK
+    assert finding.seen == ("1× PHB; peer access: 0 of 1 pairs" if links else "one card")
 
 
 @pytest.mark.parametrize(("state", "access"), [("CNS", "0 of 1"), ("OK", "1 of 1")])

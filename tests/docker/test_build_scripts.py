@@ -193,6 +193,7 @@ class Bench:
     def __init__(self, folder: Path, wheel: str, off: str | None = None) -> None:
         self.folder, self.out, self.programs = folder, folder / "wheels", folder / "bin"
         self.calls_file = folder / "calls"
+        (folder / "tmp").mkdir()
         cache = " ".join(f"{part}:BOOL={'OFF' if part == off else '1'}" for part in PARTS)
         program(self.programs / "python", RECORD.format(cache=cache, wheel=wheel))
         for name in ("ninja", "ccache"):
@@ -219,7 +220,9 @@ class Bench:
             "--cuda",
             self.folder / "cuda",
         ]
-        return run(script, *common, *words, path=self.programs, CALLS=str(self.calls_file))
+        return run(
+            script, *common, *words, path=self.programs, CALLS=str(self.calls_file), TMPDIR=str(self.folder / "tmp")
+        )
 
     @property
     def calls(self) -> list[str]:
@@ -272,6 +275,34 @@ def test_torch_is_built_with_the_three_backends_in_one_build_and_its_release_ver
     assert json.dumps(seen, sort_keys=True, indent=1) == json.dumps(expected, sort_keys=True, indent=1)
     assert bench.environment["PATH"].startswith(f"{tmp_path}/mpi/bin:{cuda}/bin:")
     assert [path.name for path in bench.out.iterdir()] == [TORCH_WHEEL]
+
+
+def test_every_build_of_torch_is_in_one_folder_so_that_the_compilers_cache_finds_it(tmp_path: Path, cuda: Path) -> None:
+    bench = Bench(tmp_path, TORCH_WHEEL)
+    words = torch_words(bench, *bench.repository("v2.0.1"))
+    folders = []
+    for left in ("of a build that was killed", ""):
+        folder = tmp_path / "tmp" / "build-pytorch" / "pytorch"
+        if left:
+            folder.mkdir(parents=True)
+            (folder / "left").write_text(left, encoding="utf-8")
+        done = bench.run("build-pytorch.sh", *words)
+        assert done.returncode == 0, done.stderr
+        assert not folder.exists()
+        folders.append(bench.environment["PWD"])
+        (bench.out / TORCH_WHEEL).unlink()
+    assert folders == [str(tmp_path / "tmp" / "build-pytorch" / "pytorch")] * 2
+
+
+def test_another_folder_to_build_in_keeps_what_else_is_in_it(tmp_path: Path, cuda: Path) -> None:
+    bench = Bench(tmp_path, TORCH_WHEEL)
+    work = tmp_path / "work"
+    work.mkdir()
+    (work / "mine").write_text("", encoding="utf-8")
+    done = bench.run("build-pytorch.sh", *torch_words(bench, *bench.repository("v2.0.1")), "--work", work)
+    assert done.returncode == 0, done.stderr
+    assert bench.environment["PWD"] == str(work / "pytorch")
+    assert [path.name for path in work.iterdir()] == ["mine"]
 
 
 @pytest.mark.parametrize("part", PARTS)

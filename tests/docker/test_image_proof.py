@@ -13,7 +13,7 @@ import pytest
 from suite.cluster.build import build
 from suite.paths import project_root
 
-pytestmark = [pytest.mark.containers, pytest.mark.slow]
+pytestmark = pytest.mark.containers
 PROOF = "/usr/local/lib/suite/assert-backends.py"
 # Two builds may run beside other work on a small machine; the proof itself allows 120 s for each pair of ranks.
 SECONDS = 500

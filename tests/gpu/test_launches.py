@@ -57,6 +57,7 @@ def test_a_training_launch_is_complete_and_equivalent(backend: str, ranks: int, 
         assert len(record["synchronised"]["total_ns"]) == 20
         assert sum(record["facts"]["buckets_bytes"]) == record["facts"]["gradient_bytes"]
         assert not [text for text in record["warnings"] if text.startswith("Implausible")]
+        assert (backend == "mpi") is ("CUDA-aware: yes" in record["transport"])
     hashes = {tuple(r["equivalence"]["parameter_hashes"]) for r in finished.records}
     assert len(hashes) == 1
 
@@ -93,7 +94,9 @@ def test_the_driver_tells_clocks_and_temperature(tmp_path: Path) -> None:
     assert facts["gpu_driver"]
     for when in ("before", "after"):
         assert facts[f"gpu_clock_mhz_{when}"] is None or facts[f"gpu_clock_mhz_{when}"] > 0
+    assert facts["gpu_samples"] >= facts["gpu_busy_samples"] >= 0
     assert facts["gpu_samples"] >= 1
+    assert facts["gpu_memory_before_bytes"] is None or 0 <= facts["gpu_memory_before_bytes"] < facts["gpu_memory_bytes"]
 
 
 def test_ranks_that_share_a_gpu_are_warned_of(tmp_path: Path) -> None:

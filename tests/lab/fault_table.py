@@ -182,8 +182,8 @@ def load_text() -> str:
     first, last = (f"{d} descriptors, {t} threads and {m:.0f} MiB" for d, t, m in held)
     return (
         f"{seen.runs} runs back to back in one controller, seed {seen.seed}, in {seen.seconds / 60:.0f} minutes:"
-        f" {faults}.\nOf {seen.launches} launches in the ledgers, all {seen.files} recorded files were there and unchanged"
-        f" at the end,\nand nothing was left on any host. The controller held {first} after the second run,\n"
+        f" {faults}.\nOf {seen.launches} launches in the ledgers, all {seen.files} recorded files were there and"
+        f" unchanged at the end,\nand nothing was left on any host. The controller held {first} after the second run,\n"
         f"{last} after the last.\n"
     )
 

@@ -16,6 +16,7 @@ from suite.worker.identity import (
     refuse_skewing,
     visible_devices,
 )
+from suite.worker.transport import TALKATIVE
 from tests.worker.conftest import make_spec
 
 TORCHRUN = {"RANK": "3", "WORLD_SIZE": "4", "LOCAL_RANK": "1"}
@@ -93,6 +94,12 @@ def test_only_a_pilot_makes_the_backend_talk(tmp_path: Path) -> None:
         ("NCCL_DEBUG", "TRACE"),
         ("CUDA_LAUNCH_BLOCKING", "1"),
         ("TORCH_DISTRIBUTED_DEBUG", "DETAIL"),
+        ("OMPI_MCA_pml_base_verbose", "10"),
+        ("OMPI_MCA_btl_base_verbose", "max"),
+        ("OMPI_MCA_btl_tcp_verbose", "1"),
+        ("PRTE_MCA_plm_base_verbose", "5"),
+        ("PMIX_MCA_ptl_base_verbose", "debug"),
+        ("UCX_LOG_LEVEL", "info"),
     ],
 )
 def test_what_skews_a_timing_is_refused_by_name(name: str, value: str) -> None:
@@ -109,14 +116,27 @@ def test_what_skews_a_timing_is_refused_by_name(name: str, value: str) -> None:
         ("TORCH_DISTRIBUTED_DEBUG", "OFF"),
         ("NCCL_DEBUG", ""),
         ("CUDA_LAUNCH_BLOCKING", "0"),
+        ("OMPI_MCA_btl_base_verbose", "0"),
+        ("OMPI_MCA_pml_base_verbose", "-1"),
+        ("OMPI_MCA_coll_base_verbose", "error"),
+        ("OMPI_MCA_btl_tcp_if_include", "eth0"),
+        ("UCX_LOG_LEVEL", "warn"),
     ],
 )
 def test_harmless_values_of_the_same_variables_pass(name: str, value: str) -> None:
     refuse_skewing({name: value}, "train")
 
 
+@pytest.mark.parametrize("backend", ["nccl", "mpi", "gloo"])
+def test_what_a_pilot_is_told_to_say_is_refused_in_every_timed_launch(backend: str) -> None:
+    refuse_skewing(TALKATIVE[backend], "pilot")
+    if TALKATIVE[backend]:
+        with pytest.raises(LaunchError, match="skews what a train launch times"):
+            refuse_skewing(TALKATIVE[backend], "train")
+
+
 def test_a_pilot_may_log_but_not_wait_otherwise() -> None:
-    refuse_skewing({"NCCL_DEBUG": "INFO"}, "pilot")
+    refuse_skewing({"NCCL_DEBUG": "INFO", "OMPI_MCA_btl_base_verbose": "100", "UCX_LOG_LEVEL": "debug"}, "pilot")
     with pytest.raises(LaunchError):
         refuse_skewing({"NCCL_BLOCKING_WAIT": "1"}, "pilot")
 

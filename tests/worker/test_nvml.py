@@ -1,19 +1,24 @@
-"""NVML's facts without a GPU: nvidia-smi is stood in for by a script that prints what a real one prints."""
+"""NVML's facts without a GPU: a script stands in for nvidia-smi, a module with its names for nvidia-ml-py."""
 
 from __future__ import annotations
 
 import math
 import sys
 import time
+from collections.abc import Callable
+from itertools import pairwise
 from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
 
 import pytest
 
 from suite.worker import nvml
+from tests.worker.conftest import ROOT
 
 LINE = (
     "GPU-11111111-2222-3333-4444-555555555555, NVIDIA GeForce RTX 3090, 520.61.05, 24576, 350.00, Enabled, 2100, "
-    "1695, 61, 312.44, 98, 0x0000000000000004"
+    "1695, 61, 312.44, 98, 0x0000000000000004, 3"
 )
 SCRIPT = f"""#!{sys.executable}
 import sys
@@ -46,6 +51,7 @@ def test_a_line_of_nvidia_smi_becomes_a_reading_in_base_units() -> None:
     assert (reading["power_watts"], reading["power_limit_watts"]) == (312.44, 350.0)
     assert reading["persistence"] is True
     assert nvml.throttle_reasons(reading["throttle"]) == ("power cap",)
+    assert reading["memory_used_bytes"] == 3 * 1024 * 1024
 
 
 def test_what_a_driver_does_not_support_is_unknown() -> None:
@@ -134,9 +140,159 @@ def test_only_the_clocks_under_the_steps_are_compared() -> None:
 
 
 def test_no_samples_leave_every_fact_unknown() -> None:
-    facts, warnings = nvml.summarise([], 1)
+    facts, warnings = nvml.summarise([], 1, on_gpu=False)
     assert warnings == []
-    assert {name for name, value in facts.items() if value is not None} == {"gpu_samples"}
+    assert {name for name, value in facts.items() if value is not None} == {"gpu_samples", "gpu_busy_samples"}
+
+
+@pytest.mark.parametrize("readings", [[], [reading(210, busy=3), reading(1700, busy=49)]])
+def test_a_launch_on_a_gpu_without_a_sample_under_load_says_that_its_clock_is_unknown(
+    readings: list[nvml.Reading],
+) -> None:
+    facts, warnings = nvml.summarise(readings, 1)
+    assert (facts["gpu_samples"], facts["gpu_busy_samples"]) == (len(readings), 0)
+    assert facts["gpu_clock_mhz_during"] is None
+    assert warnings == [
+        "The GPU's clock and throttling under the steps are unknown: no sample was taken while it was at least 50%"
+        " busy. Longer launches (--steps) or a larger workload have some."
+    ]
+    assert nvml.summarise(readings, 1, (math.inf, -math.inf))[1] == []  # a launch without steps
+
+
+@pytest.mark.parametrize(("mebibytes", "held"), [(None, False), (0, False), (64, False), (65, True), (900, True)])
+def test_memory_that_was_in_use_before_the_rank_used_the_gpu_contaminates(mebibytes: int | None, held: bool) -> None:
+    text = nvml.held_by_others(None if mebibytes is None else mebibytes << 20)
+    assert (text is not None) is held
+    if text:
+        assert text.startswith(
+            "Contaminated: more than 64 MiB of the GPU's memory were in use before this rank used it"
+        )
+
+
+def test_the_memory_in_use_is_asked_for_without_cuda(stand_in: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "GPU-abc")
+    assert nvml.memory_in_use(0) == 3 << 20
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    assert nvml.memory_in_use(0) == 3 << 20
+    monkeypatch.setenv("PATH", "/nonexistent")
+    assert nvml.memory_in_use(0) is None
+
+
+class Library(ModuleType):
+    """Stands in for nvidia-ml-py: one GPU, and what ``lacks`` names is not supported by its driver."""
+
+    NVML_CLOCK_SM = 1
+    NVML_TEMPERATURE_GPU = 0
+    nvmlMemory_v2 = 33554472
+
+    class NVMLError(Exception):
+        """The base of the library's errors."""
+
+    def __init__(self, lacks: tuple[str, ...] = ()) -> None:
+        super().__init__("pynvml")
+        self.lacks = lacks
+        self.handle: str | int = ""
+
+    def nvmlInit(self) -> None:
+        if "all" in self.lacks:
+            raise self.NVMLError
+
+    def nvmlSystemGetDriverVersion(self) -> bytes:
+        return b"535.104.05"
+
+    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
+        self.handle = uuid
+        return uuid
+
+    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
+        self.handle = index
+        return index
+
+    def __getattr__(self, name: str) -> Any:
+        asked = name.removeprefix("nvmlDeviceGet")
+        if asked == name:
+            raise AttributeError(name)
+
+        def answer(handle: str | int, *arguments: int) -> Any:
+            assert handle == self.handle
+            if asked in self.lacks:
+                raise self.NVMLError(asked)
+            answers: dict[str, Callable[..., Any]] = {
+                "UUID": lambda: b"GPU-abc",
+                "Name": lambda: "NVIDIA GeForce RTX 3090",
+                "MemoryInfo": lambda *version: SimpleNamespace(
+                    total=24 << 30, used=(5 << 20) if version == (self.nvmlMemory_v2,) else (330 << 20)
+                ),
+                "EnforcedPowerLimit": lambda: 350_000,
+                "PowerUsage": lambda: 312_440,
+                "UtilizationRates": lambda: SimpleNamespace(gpu=98, memory=40),
+                "ComputeRunningProcesses": lambda: [object(), object()],
+                "PersistenceMode": lambda: 1,
+                "MaxClockInfo": lambda clock: 2100,
+                "ClockInfo": lambda clock: 1695,
+                "Temperature": lambda sensor: 61,
+                "CurrentClocksThrottleReasons": lambda: 0x4,
+            }
+            return answers[asked](*arguments)
+
+        return answer
+
+
+def test_the_library_is_asked_where_it_is_installed_and_gives_what_nvidia_smi_would(
+    stand_in: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", Library())
+    by_library = nvml.query("GPU-abc")
+    by_program = {**nvml.parse_line(LINE), "processes": 2}
+    assert set(by_library) == set(by_program)
+    own = {"uuid": "GPU-abc", "driver": "535.104.05", "memory_used_bytes": 5 << 20}
+    assert by_library == {**by_program, **own}
+
+
+def test_the_first_gpu_is_asked_where_none_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    library = Library()
+    monkeypatch.setitem(sys.modules, "pynvml", library)
+    assert nvml.query(None)["model"] == "NVIDIA GeForce RTX 3090"
+    assert library.handle == 0
+
+
+def test_what_a_driver_refuses_the_library_is_unknown_and_the_rest_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+    lacks = ("MemoryInfo", "PowerUsage", "UtilizationRates", "ComputeRunningProcesses", "PersistenceMode")
+    monkeypatch.setitem(sys.modules, "pynvml", Library(lacks))
+    reading = nvml.query("GPU-abc")
+    unknown = {name for name, value in reading.items() if value is None}
+    assert unknown == {
+        "memory_bytes", "memory_used_bytes", "power_watts", "utilisation", "processes", "persistence"
+    }  # fmt: skip
+    assert reading["clock_mhz"] == 1695
+
+
+def test_memory_counted_with_the_drivers_own_is_not_taken_for_memory_in_use(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Library, "nvmlMemory_v2", None)
+    monkeypatch.setitem(sys.modules, "pynvml", Library())
+    assert nvml.query("GPU-abc")["memory_used_bytes"] is None
+
+
+def test_where_the_library_does_not_work_nvidia_smi_is_asked(stand_in: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", Library(("all",)))
+    assert nvml.query("GPU-abc")["driver"] == "520.61.05"
+
+
+def test_the_library_is_asked_ten_times_a_second_from_a_process_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "pynvml.py").write_text(
+        "import sys\nfrom tests.worker.test_nvml import Library\nsys.modules[__name__] = Library()\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
+    sampler = nvml.Sampler("GPU-abc")
+    time.sleep(4)
+    readings = sampler.stop()
+    pauses = sorted(after["at"] - before["at"] for before, after in pairwise(readings))
+    assert pauses[len(pauses) // 2] == pytest.approx(nvml.SAMPLE_SECONDS, rel=0.5)
+    facts, warnings = nvml.summarise(readings, 2)
+    assert facts["gpu_samples"] == facts["gpu_busy_samples"] == len(readings)
+    assert warnings == []
 
 
 def test_the_sampler_runs_beside_and_ends_with_its_owner(stand_in: None) -> None:

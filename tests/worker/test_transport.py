@@ -4,6 +4,7 @@ import socket
 
 import pytest
 
+from suite.worker import machine
 from suite.worker.machine import interface_of
 from suite.worker.sockets import Connection, connections, decode
 from suite.worker.transport import TALKATIVE, describe
@@ -29,6 +30,36 @@ OPEN_MPI = """\
 [h1:00009] mca: bml: Using self btl for send to [[11649,1],0] on node h1
 [h1:00009] mca: bml: Using tcp btl for send to [[11649,1],1] on node h2
 [h1:00009] mca: bml: Using tcp btl for send to [[11649,1],2] on node h3
+"""
+# Of what Open MPI 4.1.8 wrote here for two ranks of one host, told to use TCP between them, and told nothing.
+OPEN_MPI_4_TCP = """\
+[h1:08674] mca: base: components_open: found loaded component ob1
+[h1:08674] mca: base: components_open: component ob1 open function successful
+[h1:08674] select: initializing btl component tcp
+[h1:08674] btl: tcp: Using interface: sppp
+[h1:08674] btl:tcp: my listening v4 socket is 0.0.0.0:1024
+[h1:08674] select: init of component tcp returned success
+[h1:08674] select: initializing pml component cm
+[h1:08674] select: init returned failure for component cm
+[h1:08674] select: initializing pml component ob1
+[h1:08674] select: init returned priority 20
+[h1:08674] select: initializing pml component ucx
+[h1:08674] select: init returned failure for component ucx
+[h1:08674] select: component v not in the include list
+[h1:08674] selected ob1 best priority 20
+[h1:08674] select: component ob1 selected
+[h1:08674] mca: base: close: unloading component ucx
+[h1:08674] check:select: checking my pml ob1 against process [[19747,1],0] pml ob1
+[h1:08674] mca: bml: Using self btl for send to [[19747,1],1] on node h1
+[h1:08674] btl:tcp: path from 198.18.0.1 to 198.18.0.1: IPV4 PUBLIC SAME NETWORK
+[h1:08674] mca: bml: Using tcp btl for send to [[19747,1],0] on node h1
+"""
+OPEN_MPI_4_MEMORY = """\
+[h1:08692] select: initializing pml component ob1
+[h1:08692] selected ob1 best priority 20
+[h1:08692] select: component ob1 selected
+[h1:08692] mca: bml: Using self btl for send to [[19729,1],1] on node h1
+[h1:08692] mca: bml: Using vader btl for send to [[19729,1],0] on node h1
 """
 
 
@@ -59,8 +90,19 @@ def test_the_connection_to_mpiruns_own_daemon_is_no_transport() -> None:
     assert found.connections == ""
 
 
-def test_mpi_with_a_gpu_says_that_the_device_is_synchronised() -> None:
-    assert describe("mpi", OPEN_MPI, [], device="cuda").text.endswith("device synchronised before each collective")
+def test_open_mpi_4_is_understood_as_open_mpi_5_is() -> None:
+    found = describe("mpi", OPEN_MPI_4_TCP, made(("203.0.113.1", "203.0.113.2")))
+    assert found.text == "mpi: pml ob1, btl tcp, TCP on unknown interface (203.0.113.1)"
+    assert describe("mpi", OPEN_MPI_4_MEMORY, []).text == "mpi: pml ob1, btl vader"
+
+
+@pytest.mark.parametrize(("aware", "word"), [(True, "yes"), (False, "no"), (None, "unknown")])
+def test_mpi_with_a_gpu_says_whether_it_knows_cuda_and_that_the_device_is_synchronised(
+    aware: bool | None, word: str
+) -> None:
+    text = describe("mpi", OPEN_MPI, [], device="cuda", cuda_aware=aware).text
+    assert text == f"mpi: pml ob1, btl tcp, CUDA-aware: {word}, device synchronised before each collective"
+    assert describe("mpi", OPEN_MPI, [], cuda_aware=aware).text == "mpi: pml ob1, btl tcp"
 
 
 def test_nccls_network_and_ways_are_read_from_its_log() -> None:
@@ -75,6 +117,25 @@ def test_a_silent_fall_back_to_sockets_is_a_warning() -> None:
     (warning,) = describe("nccl", NCCL_SOCKET, [], ports_up=2).warnings
     assert warning.startswith("NCCL uses sockets although 2 InfiniBand or RoCE port(s) are up")
     assert describe("nccl", NCCL_IB, [], ports_up=2).warnings == ()
+
+
+def test_open_mpi_over_tcp_beside_ports_that_are_up_is_a_silent_fall_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    between = made(("203.0.113.1", "203.0.113.2"))
+    (warning,) = describe("mpi", OPEN_MPI, between, ports_up=2).warnings
+    assert warning.startswith("Open MPI uses TCP although 2 InfiniBand or RoCE port(s) are up: a silent fall-back.")
+    assert describe("mpi", OPEN_MPI, between, ports_up=0).warnings == ()
+    assert describe("mpi", OPEN_MPI, made(("203.0.113.1", "203.0.113.1")), ports_up=2).warnings == ()
+    monkeypatch.setenv("OMPI_MCA_btl", "^tcp")
+    assert len(describe("mpi", OPEN_MPI, between, ports_up=2).warnings) == 1
+    monkeypatch.setenv("OMPI_MCA_btl", "self,vader,tcp")
+    assert describe("mpi", OPEN_MPI, between, ports_up=2).warnings == ()
+
+
+def test_gloo_beside_ports_that_are_up_says_that_it_has_no_other_way() -> None:
+    found = describe("gloo", "", made(("203.0.113.1", "203.0.113.2")), ports_up=2)
+    assert found.text.endswith("(203.0.113.1), its only way beside InfiniBand or RoCE")
+    assert found.warnings == ()
+    assert describe("gloo", "", made(("127.0.0.1", "127.0.0.1")), ports_up=2).text == "gloo: TCP on lo (127.0.0.1)"
 
 
 def test_sockets_are_no_fall_back_within_a_host_or_where_they_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -139,6 +200,28 @@ def test_an_open_connection_of_this_process_is_found_and_a_closed_one_is_not() -
         client.close()
         accepted.close()
     assert connections() - before == frozenset()
+
+
+def test_an_ipv6_address_belongs_to_the_interface_that_the_kernel_lists_it_for(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    listed = """\
+00000000000000000000000000000001 01 80 10 80       lo
+fe800000000000000042acfffe110002 05 40 20 80     eth0
+20010db8000000010000000000000011 05 40 00 80     eth0
+"""
+    monkeypatch.setattr(machine, "read_text", lambda path: listed if path == "/proc/net/if_inet6" else None)
+    assert interface_of("2001:db8:0:1::11") == interface_of("fe80::42:acff:fe11:2%eth0") == "eth0"
+    assert interface_of("::1") == "lo"
+    assert interface_of("2001:db8::12") is None
+    found = describe("gloo", "", made(("2001:db8:0:1::11", "2001:db8:0:1::12")), interface="eth0", ports_up=0)
+    assert found.text == "gloo: TCP on eth0 (2001:db8:0:1::11)"
+    assert found.warnings == ()
+
+
+def test_no_interface_has_an_ipv6_address_where_the_kernel_has_no_ipv6(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(machine, "read_text", lambda path: None)
+    assert interface_of("2001:db8::12") is None
 
 
 def test_the_loopback_address_belongs_to_lo_and_a_foreign_one_to_none() -> None:
