@@ -119,7 +119,7 @@ def test_the_sshd_in_the_container_refuses(deployed: Project, options: list[str]
         "docker",
         "exec",
         f"ddp-suite-{CLUSTER}",
-        "mpi-ssh",
+        "suite-mpi-ssh",
         "-o",
         "BatchMode=no",
         "-o",
