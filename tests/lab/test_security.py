@@ -104,7 +104,7 @@ def test_ranks_and_their_launchers_listen_on_the_clusters_interface(deployed: Pr
 @pytest.mark.parametrize(
     ("options", "refusal"),
     [
-        (["-W", "127.0.0.1:22"], "administratively prohibited"),
+        (["-W", "127.0.0.1:22"], "stdio forwarding failed|administratively prohibited"),
         (
             ["-o", "PubkeyAuthentication=no", "-o", "PreferredAuthentications=password,keyboard-interactive"],
             "publickey",
