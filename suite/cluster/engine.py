@@ -40,6 +40,18 @@ class Engine:
     def name(self) -> str:
         return self.host.name
 
+    @property
+    def connected(self) -> bool:
+        """Whether the way to the host is open, as far as is known."""
+        return True
+
+    def answers(self, timeout: float) -> bool:
+        """Whether the host still does a trivial thing, over the connection that is open; none is opened for it."""
+        try:
+            return self.connected and self.run(["true"], timeout=timeout).ok
+        except HostError:
+            return False
+
     def connect(self) -> None:
         """Open the way to the host; nothing to do where there is none to open. Raises HostError."""
 

@@ -59,6 +59,11 @@ class _Running:
     ended: dict[str, LauncherResult] = field(default_factory=dict)
     events: queue.SimpleQueue[tuple[str, int | None]] = field(default_factory=queue.SimpleQueue)
 
+    def is_gone(self, name: str) -> bool:
+        """Whether that host does not answer any more."""
+        result = self.ended.get(name, _FINE)
+        return result.ended_by == "connection lost" and not result.lost
+
 
 class ClusterExecutor:
     """Runs launches in the deployed containers.
@@ -87,6 +92,8 @@ class ClusterExecutor:
         self._restart = restart
         self._next_port = ports[0]
         self._mpi_major = 5
+        # Hosts that did not answer when a failed launch was swept up: should one come back, it is swept first.
+        self._unswept: set[str] = set()
 
     def probe(self, device: str) -> tuple[HostProbe, ...]:
         """Ask a worker process on every host, in parallel, what it can do."""
@@ -169,7 +176,8 @@ class ClusterExecutor:
                 commands={host: shlex.join(words) for host, words in commands.items()},
             )
             if outcome.status != "ok":
-                self._sweep(engines)
+                self._sweep([engine for engine in engines if not running.is_gone(engine.name)])
+                self._unswept |= {engine.name for engine in engines if running.is_gone(engine.name)}
         if interrupted:
             raise KeyboardInterrupt
         return outcome
@@ -186,6 +194,8 @@ class ClusterExecutor:
         """
 
         def begin(engine: Engine) -> None:
+            if engine.name in self._unswept:
+                self._restart(engine)
             text = to_json(replace(spec, host=engine.name)).encode()
             container = self._containers[engine.name]
             engine.put(container, spec.output_folder, {SPEC_FILE: File(text)})
@@ -196,7 +206,9 @@ class ClusterExecutor:
             words = supervised(commands[engine.name], spec.deadline_seconds, python=PYTHON, lease=True)
             return engine.exec_attached(self._containers[engine.name], words)
 
-        results(fan_out(engines, begin, PUT_SECONDS), "to prepare the launch")
+        seconds = PUT_SECONDS + (RESTART_SECONDS if self._unswept else 0)
+        results(fan_out(engines, begin, seconds), "to prepare the launch")
+        self._unswept -= {engine.name for engine in engines}
         started = fan_out(engines, attach, PUT_SECONDS)
         for name, program in started.items():
             if isinstance(program, Attached):
@@ -227,6 +239,7 @@ class ClusterExecutor:
         for program in left.values():
             program.close_input()
         until = time.monotonic() + END_SECONDS
+        answers = fan_out([self._engines[name] for name in left], lambda e: e.answers(END_SECONDS - 1), END_SECONDS)
         for name, program in left.items():
             program.wait_output(max(0.0, until - time.monotonic()))
             code = None
@@ -236,6 +249,8 @@ class ClusterExecutor:
                 except ConnectionError:
                     code = None
             ended_by = reason or ("another host" if failed else "deadline")
+            if code is None and answers[name] is not True:  # else every later question would be waited for, too
+                ended_by = "connection lost"
             running.ended[name] = self._result(running, name, code, ended_by)
         for program in running.programs.values():
             program.close()
@@ -255,7 +270,7 @@ class ClusterExecutor:
     def _why_lost(self, engine: Engine) -> str:
         """What became of a container whose connection broke; "" where the host does not answer, or nothing did."""
         until = time.monotonic() + LOST_SECONDS
-        if engine.run(["true"], timeout=LOST_SECONDS / 2).code != 0:  # raises HostError where the host is gone
+        if not engine.answers(LOST_SECONDS / 2):
             return ""
         while time.monotonic() < until:
             try:

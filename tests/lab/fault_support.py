@@ -258,6 +258,10 @@ class Project:
         lab.heal(root=self.root)
         lab.link("off", root=self.root)
         if not all(f"ddp-suite-{CLUSTER}" in self.running(host) for host in NAMES):
+            # A controller that a failed test killed while it restarted a container may have cost Docker its trace.
+            for host in NAMES:
+                if f"ddp-suite-{CLUSTER}" not in self.running(host):
+                    self.on_host(host, "pkill -KILL -f '[s]shd.*suite/ssh' || true")
             done = self.fab("deploy", results=self.root / "results")
             assert done.code == 0, done
 
