@@ -274,7 +274,9 @@ def summarise(
         "gpu_other_processes": others,
     }
     warnings = []
-    if on_gpu and span[0] < span[1] and not clocks:
+    if on_gpu and busy and not clocks:
+        warnings.append("The GPU's clock under the steps is unknown: its driver does not tell it.")
+    if on_gpu and span[0] < span[1] and not busy:
         warnings.append(
             "The GPU's clock and throttling under the steps are unknown: no sample was taken while it was at least "
             f"{BUSY_PERCENT}% busy. Longer launches (--steps) or a larger workload have some."

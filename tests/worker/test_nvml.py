@@ -159,6 +159,12 @@ def test_a_launch_on_a_gpu_without_a_sample_under_load_says_that_its_clock_is_un
     assert nvml.summarise(readings, 1, (math.inf, -math.inf))[1] == []  # a launch without steps
 
 
+def test_a_driver_that_tells_no_clock_is_not_taken_for_a_gpu_without_work() -> None:
+    facts, warnings = nvml.summarise([{**reading(0), "clock_mhz": None}], 1)
+    assert facts["gpu_busy_samples"] == 1
+    assert warnings == ["The GPU's clock under the steps is unknown: its driver does not tell it."]
+
+
 @pytest.mark.parametrize(("mebibytes", "held"), [(None, False), (0, False), (64, False), (65, True), (900, True)])
 def test_memory_that_was_in_use_before_the_rank_used_the_gpu_contaminates(mebibytes: int | None, held: bool) -> None:
     text = nvml.held_by_others(None if mebibytes is None else mebibytes << 20)
