@@ -114,6 +114,20 @@ def test_a_clock_that_falls_by_more_than_3_percent_contaminates() -> None:
     assert nvml.summarise([reading(1700), reading(1650)], 1)[1] == []
 
 
+@pytest.mark.parametrize(
+    ("clocks", "fall"),
+    [
+        ((210, 900, 1700, 1700), None),  # the clock rises as the work begins
+        ((900, 1700, 1600, 1500, 1690), "1700 to 1500"),
+        ((1700, 1600, 1950, 1860), "1700 to 1600"),  # the larger of two falls, in proportion
+        ((1700,), None),
+    ],
+)
+def test_only_a_clock_that_was_higher_before_has_fallen(clocks: tuple[int, ...], fall: str | None) -> None:
+    warnings = nvml.summarise([reading(clock) for clock in clocks], 1)[1]
+    assert warnings == ([f"Contaminated: the GPU's clock fell from {fall} MHz while it was busy."] if fall else [])
+
+
 def test_a_foreign_process_contaminates() -> None:
     facts, warnings = nvml.summarise([reading(1700), reading(1700, processes=2)], 1)
     assert facts["gpu_other_processes"] is True
