@@ -56,6 +56,9 @@ def main() -> int:
     parser.add_argument(
         "--seconds", type=float, default=90.0, help="for one comparison of steps, about; an all-reduce gets a third"
     )
+    parser.add_argument(
+        "--bare-first", action="store_true", help="build the bare loop's model and buffer before the suite's"
+    )
     parser.add_argument("--steps", type=int, default=8, help="steps of one round, at least")
     parser.add_argument("--json", type=Path, help="write the result there")
     options = parser.parse_args()
@@ -66,11 +69,11 @@ def main() -> int:
     device = make_device(options.device, identity.local_rank)
     groups = Groups(options.backend, identity.rank, identity.world_size, device, 600.0)
     rows = [
-        compare(f"{name}, step", *step_loops(name, groups), groups, options.seconds, options.steps)
+        compare(f"{name}, step", *step_loops(name, groups, options.bare_first), groups, options.seconds, options.steps)
         for name in options.workload
     ]
     for size in ALL_REDUCE_BYTES:
-        loops = all_reduce_loops(size, groups)
+        loops = all_reduce_loops(size, groups, options.bare_first)
         rows.append(compare(f"all_reduce, {size} bytes", *loops, groups, options.seconds / 3, options.steps))
     result = {
         "backend": options.backend,
@@ -91,16 +94,26 @@ def main() -> int:
     return int(any(abs(row["ratio"] - 1) > LIMIT for row in rows))
 
 
-def step_loops(name: str, groups: Groups) -> tuple[Series, Series]:
-    """The suite's loop and a bare one, each on a model of its own with the same weights and data."""
+def step_loops(name: str, groups: Groups, bare_first: bool) -> tuple[Series, Series]:
+    """The suite's loop and a bare one, each on a model of its own with the same weights and data.
+
+    Where in memory a model comes to lie depends on what was built before, so either may be built first.
+    """
 
     def built() -> Workload:
         place = groups.device.torch_device
         return build(name, seed=1, rank=groups.rank, device=place, batch_size=None)
 
-    trainee = distributed(built(), groups, DdpOptions())
-    workload = built()
-    model = DistributedDataParallel(workload.model, process_group=groups.measured)
+    def by_hand() -> tuple[Workload, DistributedDataParallel]:
+        bare = built()
+        return bare, DistributedDataParallel(bare.model, process_group=groups.measured)
+
+    if bare_first:
+        workload, model = by_hand()
+        trainee = distributed(built(), groups, DdpOptions())
+    else:
+        trainee = distributed(built(), groups, DdpOptions())
+        workload, model = by_hand()
     optimizer = workload.optimizer(model.parameters())
     inputs, targets, loss_fn = workload.inputs, workload.targets, workload.loss_fn
 
@@ -123,10 +136,12 @@ def step_loops(name: str, groups: Groups) -> tuple[Series, Series]:
     return suites, bare
 
 
-def all_reduce_loops(size: int, groups: Groups) -> tuple[Series, Series]:
+def all_reduce_loops(size: int, groups: Groups, bare_first: bool) -> tuple[Series, Series]:
     """The suite's timing of an all-reduce and a bare one, each on a buffer of its own."""
-    call = find_maker(groups, "all_reduce")(groups, size)
+    make = find_maker(groups, "all_reduce")
+    call = None if bare_first else make(groups, size)
     buffer = torch.zeros(size // 4, device=groups.device.torch_device)
+    call = call or make(groups, size)
 
     def suites(count: int) -> list[int]:
         return list(measure(groups, call, Sweep(warmup=1, repeats=count, min_repeats=count)).ns)

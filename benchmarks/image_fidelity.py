@@ -5,7 +5,8 @@
 Two ranks in one container, over gloo and over mpi.
 
     steps        the suite's step loop ÷ a hand-written loop of the same workload, in one process group, in turn
-                 (``benchmarks/fidelity.py``, which also does the same for an all-reduce of torch's)
+                 (``benchmarks/fidelity.py``, which also does the same for an all-reduce of torch's); several launches
+                 of it, since two models of one process differ in where they lie; either model is built first in turn
     collectives  the suite's all-reduce through mpi4py ÷ a bare C program's on the same Open MPI
                  (``benchmarks/all_reduce.c``), by launches of each in turn; PyTorch's own mpi backend beside it, which
                  adds a queue and a thread of its own and is not held to the bounds
@@ -59,14 +60,16 @@ HOST = HostSlots("local", "127.0.0.1", RANKS, "lo")
 
 @dataclass(frozen=True)
 class StepRatio:
-    """The suite's time ÷ the bare loop's: the median of the rounds' own ratios, with its exact interval."""
+    """The suite's time ÷ the bare loop's. Each launch gives the median of its rounds' own ratios; ``ratio`` is the
+    median of these, ``interval`` its exact one (None with too few launches); seconds are medians over launches."""
 
     backend: str
     what: str
     suite_seconds: float
     bare_seconds: float
     ratio: float
-    interval: tuple[float, float]
+    interval: tuple[float, float] | None
+    launches: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -228,12 +231,33 @@ def _ratio(size: int, c: Sequence[dict[int, float]], suites: Sequence[dict[tuple
     )
 
 
-def step_ratios(there: Box, backend: str, seconds: float) -> list[StepRatio]:
-    """``benchmarks/fidelity.py`` in the container, started as the suite starts its ranks."""
+def combined(backend: str, launches: Sequence[Sequence[dict[str, Any]]]) -> list[StepRatio]:
+    """The rows of several launches of ``benchmarks/fidelity.py``, which all have the same comparisons."""
+    found = []
+    for rows in zip(*launches, strict=True):
+        ratios = [row["ratio"] for row in rows]
+        known = median_interval(ratios)
+        found.append(
+            StepRatio(
+                backend=backend,
+                what=rows[0]["what"],
+                suite_seconds=median([row["suite_seconds"] for row in rows]) or 0.0,
+                bare_seconds=median([row["bare_seconds"] for row in rows]) or 0.0,
+                ratio=median(ratios) or 0.0,
+                interval=known.as_tuple() if known else None,
+                launches=tuple(ratios),
+            )
+        )
+    return found
+
+
+def fidelity(there: Box, backend: str, seconds: float, *, bare_first: bool) -> list[dict[str, Any]]:
+    """One launch of ``benchmarks/fidelity.py`` in the container, started as the suite starts its ranks."""
     # mpirun ends what runs longer than its own deadline.
     spec = replace(collectives_spec(1), deadline_seconds=FIDELITY_SECONDS)
     result = f"/tmp/bench/{backend}.json"  # noqa: S108 - inside the container
     arguments = ["benchmarks/fidelity.py", "--backend", backend, "--seconds", f"{seconds:g}", "--json", result]
+    arguments += ["--bare-first"] if bare_first else []
     if backend == "mpi":
         words = mpirun_words(spec, python="python3", mpi_major=5, as_root=False, agent=None)
         own = ["-m", *worker_words(spec)]
@@ -242,11 +266,8 @@ def step_ratios(there: Box, backend: str, seconds: float) -> list[StepRatio]:
         own = ["-m", *worker_words(spec)]
     there.run(["mkdir", "-p", "/tmp/bench"], 30)  # noqa: S108
     there.run([*words[: -len(own)], *arguments], FIDELITY_SECONDS)
-    rows = json.loads(there.read(result))["rows"]
-    return [
-        StepRatio(backend, row["what"], row["suite_seconds"], row["bare_seconds"], row["ratio"], tuple(row["interval"]))
-        for row in rows
-    ]
+    rows: list[dict[str, Any]] = json.loads(there.read(result))["rows"]
+    return rows
 
 
 def limits(steps: Sequence[StepRatio], collectives: Sequence[CollectiveRatio]) -> list[Limit]:
@@ -277,7 +298,7 @@ def table(outcomes: dict[str, Any]) -> str:
             f"{row['suite_seconds'] * 1e3:.3f} ms",
             f"{row['bare_seconds'] * 1e3:.3f} ms",
             f"{row['ratio']:.3f}",
-            f"[{row['interval'][0]:.3f}, {row['interval'][1]:.3f}]",
+            "[{:.3f}, {:.3f}]".format(*row["interval"]) if row["interval"] else "",
         ]
         for row in outcomes["steps"]
     ]
@@ -295,7 +316,8 @@ def table(outcomes: dict[str, Any]) -> str:
     ]
     header = ["bytes", "bare C", "suite, mpi4py", "suite, torch", "mpi4py ÷ C", "95% interval", "torch ÷ C"]
     return (
-        columns(["backend", "what", "suite", "bare torch loop", "ratio", "95% interval of the rounds"], steps, left=2)
+        f"{outcomes['step_launches']} launches of each backend\n"
+        + columns(["backend", "what", "suite", "bare torch loop", "ratio", "95% interval"], steps, left=2)
         + f"\n\nall_reduce over Open MPI, {outcomes['launches']} launches of each in turn\n"
         + columns(header, sizes, left=0)
     )
@@ -305,12 +327,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Measure and judge; exit 1 when a limit is missed."""
     options: Options = parse_options(__doc__, arguments)
     before = os.getloadavg()
-    launches, seconds = (4, 15.0) if options.quick else (15, 60.0)
+    launches, tries, seconds = (4, 2, 5.0) if options.quick else (15, 6, 15.0)
     with box(options.image) as there:
-        steps = [row for backend in ("gloo", "mpi") for row in step_ratios(there, backend, seconds)]
+        # The backends take turns too.
+        rows = [
+            (backend, fidelity(there, backend, seconds, bare_first=number % 2 == 1))
+            for number in range(tries)
+            for backend in ("gloo", "mpi")
+        ]
+        steps = [
+            one for name in ("gloo", "mpi") for one in combined(name, [found for who, found in rows if who == name])
+        ]
         collectives = collective_ratios(there, launches)
     outcomes = {
         "launches": launches,
+        "step_launches": tries,
         "steps": [asdict(row) for row in steps],
         "collectives": [asdict(row) for row in collectives],
     }

@@ -64,7 +64,7 @@ def measured(deployed: Deployed, folder: Path, *, quick: bool) -> dict[Key, list
     for number, rate in enumerate(turns(1 if quick else 2)):
         lab.link(rate, root=deployed.lab.root)
         options = RunOptions(
-            backend=",".join(BACKENDS), workload=",".join(WORKLOADS), world="2", blocks="3" if quick else "4",
+            backend=",".join(BACKENDS), workload=",".join(WORKLOADS), world="2", blocks="2" if quick else "3",
             steps="20" if quick else "40", seed=str(number + 1), deadline="5m",
         )  # fmt: skip
         run, _ = execute(deployed, plan_for(deployed, options), folder / str(number))

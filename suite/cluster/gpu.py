@@ -36,6 +36,7 @@ IN_CONTAINER = ["nvidia-smi", "-L"]
 # The forward-compatibility driver, when the loader would take it, makes GeForce cards fail with error 804.
 COMPAT = ["sh", "-c", 'ldconfig -p | grep -F /compat/libcuda.so; printf "%s\\n" "$LD_LIBRARY_PATH"']
 BUSY_PERCENT = 10.0
+IDLE_MIB = 64.0  # an idle card has a few MiB in use, whoever has CUDA open on it a hundred and more
 CHECKS = ("gpu driver", "gpu model", "gpu toolkit", "gpu idle", "gpu power", "gpu links", "gpu compat")
 
 
@@ -265,6 +266,14 @@ def _idle(host: Host, facts: GpuFacts) -> Finding:
     if busy:
         cause = f"device {busy[0].index} is {busy[0].utilization:.0f}% busy with something that is no computation."
         return warn(host.name, "gpu idle", "busy", cause, "end what draws on it (a desktop session, for one).")
+    held = [card for card in cards.values() if (card.memory_used or 0) > IDLE_MIB]
+    if held:
+        cause = (
+            f"device {held[0].index} has {held[0].memory_used:.0f} MiB in use, and no process is seen to compute on it."
+        )
+        return warn(
+            host.name, "gpu idle", "held", cause, "end what has it open: a desktop session, a process left over."
+        )
     return ok(host.name, "gpu idle", "idle")
 
 

@@ -43,6 +43,8 @@ RESTART_SECONDS = 30.0
 LAST_WORDS_SECONDS = 3.0
 # The supervisor needs 3 s from the end of its lease to the last SIGKILL.
 END_SECONDS = 6.0
+# A host that needs longer than this for nothing at all stands still.
+ANSWER_SECONDS = 3.0
 # The supervisors' own deadline comes first; this is for when they, or their host, do not answer.
 SLACK_SECONDS = 4.0
 # A Docker daemon that is being restarted answers again within this; a host that is gone costs half of it.
@@ -239,9 +241,10 @@ class ClusterExecutor:
         for program in left.values():
             program.close_input()
         until = time.monotonic() + END_SECONDS
-        answers = fan_out([self._engines[name] for name in left], lambda e: e.answers(END_SECONDS - 1), END_SECONDS)
+        asked = fan_out([self._engines[name] for name in left], lambda e: e.answers(ANSWER_SECONDS), ANSWER_SECONDS + 1)
         for name, program in left.items():
-            program.wait_output(max(0.0, until - time.monotonic()))
+            there = asked[name] is True
+            program.wait_output(max(0.0, until - time.monotonic()) if there else 0.0)
             code = None
             if program.ended:
                 try:
@@ -249,7 +252,7 @@ class ClusterExecutor:
                 except ConnectionError:
                     code = None
             ended_by = reason or ("another host" if failed else "deadline")
-            if code is None and answers[name] is not True:  # else every later question would be waited for, too
+            if code is None and not there:  # else every later question would be waited for, too
                 ended_by = "connection lost"
             running.ended[name] = self._result(running, name, code, ended_by)
         for program in running.programs.values():

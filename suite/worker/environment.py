@@ -109,12 +109,17 @@ def _launch_facts(spec: LaunchSpec, identity: Identity) -> dict[str, Any]:
         "ddp_gradient_as_bucket_view": ddp.gradient_as_bucket_view,
         "ddp_static_graph": ddp.static_graph,
         "ddp_find_unused_parameters": ddp.find_unused_parameters,
-        "ddp_communication_hook": (
-            "synchronise device, then all_reduce" if spec.arm.backend == "mpi" and spec.device == "cuda" else "none"
-        ),
+        "ddp_communication_hook": _hook(spec),
         "launcher": identity.launcher,
         "mpi_single_copy": mpi.single_copy(os.environ),
     }
+
+
+def _hook(spec: LaunchSpec) -> str:
+    if spec.arm.backend != "mpi" or spec.device != "cuda":
+        return "none"
+    buffers = "; the same before the broadcast of buffers" if spec.arm.ddp.broadcast_buffers else ""
+    return "synchronise device, then all_reduce" + buffers
 
 
 def allowed_variables(environ: Mapping[str, str]) -> dict[str, str]:

@@ -215,7 +215,7 @@ class Sampler:
     def __init__(self, uuid: str | None) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         if uuid:
-            self._output = tempfile.TemporaryFile()  # noqa: SIM115  # a pipe that nobody reads is full in 90 s
+            self._output = tempfile.TemporaryFile()  # noqa: SIM115  # a pipe that nobody reads is soon full
             words = [sys.executable, "-m", "suite.worker.nvml", uuid]
             self._process = subprocess.Popen(words, stdin=subprocess.PIPE, stdout=self._output)
 
@@ -274,19 +274,30 @@ def summarise(
         "gpu_other_processes": others,
     }
     warnings = []
-    if on_gpu and span[0] < span[1] and not clocks:
+    if on_gpu and busy and not clocks:
+        warnings.append("The GPU's clock under the steps is unknown: its driver does not tell it.")
+    if on_gpu and span[0] < span[1] and not busy:
         warnings.append(
             "The GPU's clock and throttling under the steps are unknown: no sample was taken while it was at least "
             f"{BUSY_PERCENT}% busy. Longer launches (--steps) or a larger workload have some."
         )
     if others:
         warnings.append(f"{CONTAMINATED} another process used the GPU while it was measured.")
-    if clocks and min(clocks) < (1 - CLOCK_DROP) * max(clocks):
+    high, low = _largest_fall(clocks)
+    if low < (1 - CLOCK_DROP) * high:
         why = f" ({', '.join(reasons)})" if reasons else ""
-        warnings.append(
-            f"{CONTAMINATED} the GPU's clock fell from {max(clocks)} to {min(clocks)} MHz while it was busy{why}."
-        )
+        warnings.append(f"{CONTAMINATED} the GPU's clock fell from {high} to {low} MHz while it was busy{why}.")
     return facts, warnings
+
+
+def _largest_fall(clocks: list[int]) -> tuple[int, int]:
+    """The highest clock, and a later one that lies furthest below it in proportion; one that rises has not fallen."""
+    high, worst = 0, (0, 0)
+    for clock in clocks:
+        high = max(high, clock)
+        if clock * worst[0] <= worst[1] * high:
+            worst = (high, clock)
+    return worst
 
 
 def _sample_for_ever(uuid: str) -> None:

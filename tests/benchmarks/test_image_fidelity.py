@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.image_fidelity import CollectiveRatio, StepRatio, collectives_spec, limits, table
+from benchmarks.image_fidelity import CollectiveRatio, StepRatio, collectives_spec, combined, limits, table
 from suite.paths import project_root
 from suite.worker.spec import load_spec
 
@@ -26,11 +26,29 @@ def test_steps_are_held_to_two_percent_and_collectives_to_three() -> None:
     assert [limit.met for limit in limits(steps, collectives)] == [False, True, True, False]
     outcomes = {
         "launches": 4,
+        "step_launches": 6,
         "steps": [dataclasses.asdict(row) for row in steps],
         "collectives": [dataclasses.asdict(row) for row in collectives],
     }
     assert "1.500" in table(outcomes)
     assert "[1.010, 1.040]" in table(outcomes)
+
+
+def test_launches_are_combined_by_their_own_ratios_not_by_their_times() -> None:
+    def launch(ratio: float, pace: float) -> list[dict[str, object]]:
+        return [
+            {"what": "linear, step", "suite_seconds": ratio * pace, "bare_seconds": pace, "ratio": ratio},
+            {"what": "all_reduce, 4096 bytes", "suite_seconds": 1.0, "bare_seconds": 1.0, "ratio": 1.0},
+        ]
+
+    ratios = (0.97, 1.02, 1.00, 0.99, 1.03, 1.01)
+    step, other = combined("gloo", [launch(r, pace) for r, pace in zip(ratios, (1, 9, 1, 9, 1, 9), strict=True)])
+    assert (step.what, step.launches) == ("linear, step", ratios)
+    assert step.ratio == pytest.approx(1.005)
+    assert step.interval == (0.97, 1.03)  # of six, the exact interval is from the least to the largest
+    assert other.ratio == 1.0
+    few, _ = combined("gloo", [launch(1.0, 1), launch(1.01, 1)])
+    assert few.interval is None
 
 
 def test_a_worker_can_read_the_specification_of_the_suites_side(tmp_path: Path) -> None:

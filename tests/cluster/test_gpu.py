@@ -161,6 +161,14 @@ def test_a_process_on_a_listed_card_fails_and_is_named() -> None:
     assert judged(card(utilization=37.0))["gpu idle"].status == WARN
 
 
+@pytest.mark.parametrize(("used", "status"), [(None, OK), (4.0, OK), (64.0, OK), (65.0, WARN), (812.0, WARN)])
+def test_memory_that_nobody_is_seen_to_hold_is_a_warning(used: float | None, status: str) -> None:
+    finding = judged(card(memory_used=used))["gpu idle"]
+    assert finding.status == status
+    if used == 812.0:
+        assert finding.cause == "device 0 has 812 MiB in use, and no process is seen to compute on it."
+
+
 def test_a_lowered_limit_and_persistence_off_are_warnings() -> None:
     assert "power limit of device 0 is 280 W, its default 350 W" in judged(card(power_limit=280.0))["gpu power"].cause
     assert "persistence mode is off" in judged(card(persistence=False))["gpu power"].cause

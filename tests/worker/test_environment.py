@@ -3,11 +3,14 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from suite import policy
+from suite.records import Arm, DdpOptions
 from suite.worker import machine, mpi
+from tests.worker.conftest import make_spec
 
 
 def test_every_policy_is_one_of_three_and_every_fact_is_explained() -> None:
@@ -117,3 +120,21 @@ class TestVariables:
         assert facts["torch_version"] == torch.__version__
         assert facts["threads"] == torch.get_num_threads()
         assert "PyTorch built with" in facts["torch_config"]
+
+
+@pytest.mark.parametrize(
+    ("backend", "device", "buffers", "hook"),
+    [
+        ("mpi", "cpu", True, "none"),
+        ("nccl", "cuda", True, "none"),
+        ("mpi", "cuda", False, "synchronise device, then all_reduce"),
+        ("mpi", "cuda", True, "synchronise device, then all_reduce; the same before the broadcast of buffers"),
+    ],
+)
+def test_what_stands_between_ddp_and_mpi_on_a_gpu_is_recorded(
+    backend: str, device: str, buffers: bool, hook: str, torch_here: Any, tmp_path: Path
+) -> None:
+    from suite.worker import environment
+
+    arm = Arm("arm", backend, ddp=DdpOptions(broadcast_buffers=buffers))
+    assert environment._hook(make_spec(tmp_path, arm=arm, device=device)) == hook

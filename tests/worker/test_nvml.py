@@ -5,15 +5,13 @@ from __future__ import annotations
 import math
 import sys
 import time
-from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
-from types import ModuleType, SimpleNamespace
-from typing import Any
 
 import pytest
 
 from suite.worker import nvml
+from tests.support.nvidia_ml_py import Library
 from tests.worker.conftest import ROOT
 
 LINE = (
@@ -114,6 +112,20 @@ def test_a_clock_that_falls_by_more_than_3_percent_contaminates() -> None:
     assert nvml.summarise([reading(1700), reading(1650)], 1)[1] == []
 
 
+@pytest.mark.parametrize(
+    ("clocks", "fall"),
+    [
+        ((210, 900, 1700, 1700), None),  # the clock rises as the work begins
+        ((900, 1700, 1600, 1500, 1690), "1700 to 1500"),
+        ((1700, 1600, 1950, 1860), "1700 to 1600"),  # the larger of two falls, in proportion
+        ((1700,), None),
+    ],
+)
+def test_only_a_clock_that_was_higher_before_has_fallen(clocks: tuple[int, ...], fall: str | None) -> None:
+    warnings = nvml.summarise([reading(clock) for clock in clocks], 1)[1]
+    assert warnings == ([f"Contaminated: the GPU's clock fell from {fall} MHz while it was busy."] if fall else [])
+
+
 def test_a_foreign_process_contaminates() -> None:
     facts, warnings = nvml.summarise([reading(1700), reading(1700, processes=2)], 1)
     assert facts["gpu_other_processes"] is True
@@ -159,6 +171,12 @@ def test_a_launch_on_a_gpu_without_a_sample_under_load_says_that_its_clock_is_un
     assert nvml.summarise(readings, 1, (math.inf, -math.inf))[1] == []  # a launch without steps
 
 
+def test_a_driver_that_tells_no_clock_is_not_taken_for_a_gpu_without_work() -> None:
+    facts, warnings = nvml.summarise([{**reading(0), "clock_mhz": None}], 1)
+    assert facts["gpu_busy_samples"] == 1
+    assert warnings == ["The GPU's clock under the steps is unknown: its driver does not tell it."]
+
+
 @pytest.mark.parametrize(("mebibytes", "held"), [(None, False), (0, False), (64, False), (65, True), (900, True)])
 def test_memory_that_was_in_use_before_the_rank_used_the_gpu_contaminates(mebibytes: int | None, held: bool) -> None:
     text = nvml.held_by_others(None if mebibytes is None else mebibytes << 20)
@@ -176,66 +194,6 @@ def test_the_memory_in_use_is_asked_for_without_cuda(stand_in: None, monkeypatch
     assert nvml.memory_in_use(0) == 3 << 20
     monkeypatch.setenv("PATH", "/nonexistent")
     assert nvml.memory_in_use(0) is None
-
-
-class Library(ModuleType):
-    """Stands in for nvidia-ml-py: one GPU, and what ``lacks`` names is not supported by its driver."""
-
-    NVML_CLOCK_SM = 1
-    NVML_TEMPERATURE_GPU = 0
-    nvmlMemory_v2 = 33554472
-
-    class NVMLError(Exception):
-        """The base of the library's errors."""
-
-    def __init__(self, lacks: tuple[str, ...] = ()) -> None:
-        super().__init__("pynvml")
-        self.lacks = lacks
-        self.handle: str | int = ""
-
-    def nvmlInit(self) -> None:
-        if "all" in self.lacks:
-            raise self.NVMLError
-
-    def nvmlSystemGetDriverVersion(self) -> bytes:
-        return b"535.104.05"
-
-    def nvmlDeviceGetHandleByUUID(self, uuid: str) -> str:
-        self.handle = uuid
-        return uuid
-
-    def nvmlDeviceGetHandleByIndex(self, index: int) -> int:
-        self.handle = index
-        return index
-
-    def __getattr__(self, name: str) -> Any:
-        asked = name.removeprefix("nvmlDeviceGet")
-        if asked == name:
-            raise AttributeError(name)
-
-        def answer(handle: str | int, *arguments: int) -> Any:
-            assert handle == self.handle
-            if asked in self.lacks:
-                raise self.NVMLError(asked)
-            answers: dict[str, Callable[..., Any]] = {
-                "UUID": lambda: b"GPU-abc",
-                "Name": lambda: "NVIDIA GeForce RTX 3090",
-                "MemoryInfo": lambda *version: SimpleNamespace(
-                    total=24 << 30, used=(5 << 20) if version == (self.nvmlMemory_v2,) else (330 << 20)
-                ),
-                "EnforcedPowerLimit": lambda: 350_000,
-                "PowerUsage": lambda: 312_440,
-                "UtilizationRates": lambda: SimpleNamespace(gpu=98, memory=40),
-                "ComputeRunningProcesses": lambda: [object(), object()],
-                "PersistenceMode": lambda: 1,
-                "MaxClockInfo": lambda clock: 2100,
-                "ClockInfo": lambda clock: 1695,
-                "Temperature": lambda sensor: 61,
-                "CurrentClocksThrottleReasons": lambda: 0x4,
-            }
-            return answers[asked](*arguments)
-
-        return answer
 
 
 def test_the_library_is_asked_where_it_is_installed_and_gives_what_nvidia_smi_would(
@@ -282,14 +240,14 @@ def test_the_library_is_asked_ten_times_a_second_from_a_process_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "pynvml.py").write_text(
-        "import sys\nfrom tests.worker.test_nvml import Library\nsys.modules[__name__] = Library()\n"
+        "import sys\nfrom tests.support.nvidia_ml_py import Library\nsys.modules[__name__] = Library()\n"
     )
     monkeypatch.setenv("PYTHONPATH", f"{tmp_path}:{ROOT}")
     sampler = nvml.Sampler("GPU-abc")
     time.sleep(4)
     readings = sampler.stop()
     pauses = sorted(after["at"] - before["at"] for before, after in pairwise(readings))
-    assert pauses[len(pauses) // 2] == pytest.approx(nvml.SAMPLE_SECONDS, rel=0.5)
+    assert nvml.SAMPLE_SECONDS <= pauses[len(pauses) // 2] < nvml.PROGRAM_SECONDS
     facts, warnings = nvml.summarise(readings, 2)
     assert facts["gpu_samples"] == facts["gpu_busy_samples"] == len(readings)
     assert warnings == []
