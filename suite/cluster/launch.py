@@ -201,7 +201,7 @@ class ClusterExecutor:
                     raise HostError(
                         engine.name,
                         "still does not answer.",
-                        fix="see that the host is up and does nothing else (stopped, swapping), then `fab check`.",
+                        fix="find out what stopped or overloaded it (suspended, swapping), then `fab check`.",
                     )
                 self._restart(engine)
             text = to_json(replace(spec, host=engine.name)).encode()
