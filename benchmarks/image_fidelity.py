@@ -6,7 +6,7 @@ Two ranks in one container, over gloo and over mpi.
 
     steps        the suite's step loop ÷ a hand-written loop of the same workload, in one process group, in turn
                  (``benchmarks/fidelity.py``, which also does the same for an all-reduce of torch's); several launches
-                 of it, since two models of one process differ in where they lie; either model is built first in turn
+                 of it, since they differ by more than the rounds within one; either model is built first in turn
     collectives  the suite's all-reduce through mpi4py ÷ a bare C program's on the same Open MPI
                  (``benchmarks/all_reduce.c``), by launches of each in turn; PyTorch's own mpi backend beside it, which
                  adds a queue and a thread of its own and is not held to the bounds

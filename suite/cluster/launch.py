@@ -197,6 +197,12 @@ class ClusterExecutor:
 
         def begin(engine: Engine) -> None:
             if engine.name in self._unswept:
+                if engine.connected and not engine.answers(ANSWER_SECONDS):
+                    raise HostError(
+                        engine.name,
+                        "still does not answer.",
+                        fix="find out what stopped or overloaded it (suspended, swapping), then `fab check`.",
+                    )
                 self._restart(engine)
             text = to_json(replace(spec, host=engine.name)).encode()
             container = self._containers[engine.name]
