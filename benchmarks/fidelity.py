@@ -139,9 +139,16 @@ def step_loops(name: str, groups: Groups, bare_first: bool) -> tuple[Series, Ser
 def all_reduce_loops(size: int, groups: Groups, bare_first: bool) -> tuple[Series, Series]:
     """The suite's timing of an all-reduce and a bare one, each on a buffer of its own."""
     make = find_maker(groups, "all_reduce")
-    call = None if bare_first else make(groups, size)
-    buffer = torch.zeros(size // 4, device=groups.device.torch_device)
-    call = call or make(groups, size)
+
+    def by_hand() -> torch.Tensor:
+        return torch.zeros(size // 4, device=groups.device.torch_device)
+
+    if bare_first:
+        buffer = by_hand()
+        call = make(groups, size)
+    else:
+        call = make(groups, size)
+        buffer = by_hand()
 
     def suites(count: int) -> list[int]:
         return list(measure(groups, call, Sweep(warmup=1, repeats=count, min_repeats=count)).ns)

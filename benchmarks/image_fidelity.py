@@ -330,14 +330,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     launches, tries, seconds = (4, 2, 5.0) if options.quick else (15, 6, 15.0)
     with box(options.image) as there:
         # The backends take turns too.
-        rows = [
-            (backend, fidelity(there, backend, seconds, bare_first=number % 2 == 1))
-            for number in range(tries)
-            for backend in ("gloo", "mpi")
-        ]
-        steps = [
-            one for name in ("gloo", "mpi") for one in combined(name, [found for who, found in rows if who == name])
-        ]
+        found: dict[str, list[list[dict[str, Any]]]] = {"gloo": [], "mpi": []}
+        for number in range(tries):
+            for backend, of_backend in found.items():
+                of_backend.append(fidelity(there, backend, seconds, bare_first=number % 2 == 1))
+        steps = [one for backend, of_backend in found.items() for one in combined(backend, of_backend)]
         collectives = collective_ratios(there, launches)
     outcomes = {
         "launches": launches,

@@ -68,8 +68,11 @@ def running_lab(options: Options, hosts: int = 4) -> Iterator[Lab]:
     try:
         cluster = inventory.load(lab.up(hosts, root=root, progress=console.say))
         lab.link("off", root=root)
-        with contextlib.closing(LabEngine(LabFiles(root))) as engine:
-            yield Lab(root, cluster, engine)
+        try:
+            with contextlib.closing(LabEngine(LabFiles(root))) as engine:
+                yield Lab(root, cluster, engine)
+        finally:
+            lab.link("off", root=root)
     finally:
         if options.lab is None:
             lab.down(root=root, progress=console.say)

@@ -248,11 +248,8 @@ def _size(size: int) -> str:
 def run(options: Options) -> list[RateResult]:
     """Every rate on one lab."""
     with deployed_lab(options) as deployed, tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        try:
-            names = QUICK_RATES if options.quick else tuple(RATES)
-            return [measure(deployed, rate, Path(folder) / rate, quick=options.quick) for rate in names]
-        finally:
-            lab.link("off", root=deployed.lab.root)
+        names = QUICK_RATES if options.quick else tuple(RATES)
+        return [measure(deployed, rate, Path(folder) / rate, quick=options.quick) for rate in names]
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

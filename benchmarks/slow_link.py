@@ -22,6 +22,7 @@ from benchmarks.common import Limit, Options, columns, document, finish, median,
 from benchmarks.labs import Deployed, deployed_lab, execute, plan_for
 from suite.analysis.load import load_run
 from suite.analysis.rows import LaunchMeasures, measure
+from suite.analysis.statistics import Interval
 from suite.analysis.unpaired import compare_unpaired
 from suite.cluster import lab
 from suite.options import RunOptions
@@ -101,8 +102,8 @@ def change(workload: str, backend: str, fast: Sequence[LaunchMeasures], slow: Se
     )
 
 
-def _ends(interval: Any) -> tuple[float, float] | None:
-    return None if interval is None else (interval.low, interval.high)
+def _ends(interval: Interval | None) -> tuple[float, float] | None:
+    return interval.as_tuple() if interval else None
 
 
 def changes(found: dict[Key, list[LaunchMeasures]]) -> list[Change]:
@@ -156,10 +157,7 @@ def _ratio(ratio: float | None, interval: Sequence[float] | None) -> str:
 def run(options: Options) -> list[Change]:
     """Both rates on one lab."""
     with deployed_lab(options) as deployed, tempfile.TemporaryDirectory(prefix="bench-") as folder:
-        try:
-            return changes(measured(deployed, Path(folder), quick=options.quick))
-        finally:
-            lab.link("off", root=deployed.lab.root)
+        return changes(measured(deployed, Path(folder), quick=options.quick))
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -13,7 +13,7 @@ from suite.records import BACKENDS, Arm, Sweep
 
 COLLECTIVES = "collectives"
 KNOWN_WORKLOADS = ("linear", "resnet50", "transformer", "transformer-tiny", COLLECTIVES)
-USER_WORKLOAD = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
+_USER_WORKLOAD = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*", re.ASCII)
 FAULTS = ("corrupt-gradient", "raise", "kill", "stop", "hang")
 DEVICES = ("cpu", "cuda")
 SMALLEST_MESSAGE, LARGEST_MESSAGE = 1 << 10, 256 << 20  # bytes
@@ -47,9 +47,14 @@ def variables(owner: str, environment: Mapping[str, str]) -> None:
             raise ValueError(f"{owner} sets {name[:100]!r}, which nothing may set")
 
 
+def is_workload(name: str) -> bool:
+    """Whether it is one of the suite's workloads, or package.module:function of a user's own."""
+    return name in KNOWN_WORKLOADS or bool(_USER_WORKLOAD.fullmatch(name))
+
+
 def workload(name: str) -> None:
-    """Raises ValueError where it is neither one of the suite's workloads nor package.module:function."""
-    if name not in KNOWN_WORKLOADS and not USER_WORKLOAD.fullmatch(name):
+    """Raises ValueError where it is no workload."""
+    if not is_workload(name):
         raise ValueError(f"{name[:100]!r} is no workload")
 
 

@@ -25,7 +25,7 @@ from suite.limits import (
     MAX_WORLD,
     SHORTEST_DEADLINE,
     SMALLEST_MESSAGE,
-    USER_WORKLOAD,
+    is_workload,
 )
 from suite.paths import is_safe_name
 from suite.plan import (
@@ -215,7 +215,7 @@ def _worlds(text: str, hosts: Sequence[HostSlots], protocol: Protocol) -> tuple[
 def _workloads(text: str) -> tuple[str, ...]:
     found: list[str] = []
     for word in words(text):
-        if word not in KNOWN_WORKLOADS and not USER_WORKLOAD.fullmatch(word):
+        if not is_workload(word):
             raise UsageError(
                 f"--workload {word}: there is no such workload.",
                 fix=f"use {', '.join(KNOWN_WORKLOADS)}, or package.module:function for one of yours.",

@@ -17,6 +17,8 @@ CONTAMINATED = "Contaminated:"
 SILENT_FALL_BACK = "a silent fall-back"
 # What a rank says of a transport that it could not see.
 NOT_TOLD = "not told"
+# An idle GPU has a few MiB in use; whoever has CUDA open on it takes a hundred and more.
+GPU_IDLE_BYTES = 64 << 20
 NO_TCP = "no TCP connection: within one host, or not over TCP"
 
 

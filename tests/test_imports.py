@@ -34,7 +34,7 @@ OWNERS = {
     "docker": "cluster",
     "paramiko": "cluster",
 }
-EARLY = ("errors", "numerals", "records", "paths", "policy")  # imported by the worker: standard library only
+EARLY = ("errors", "numerals", "records", "paths", "policy", "limits")  # imported by the worker: standard library only
 
 
 def place(module: str) -> int:

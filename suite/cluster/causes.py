@@ -14,7 +14,7 @@ from suite.paths import rank_file, rank_log_file
 from suite.records import Failure, LaunchSpec, RankRecord
 
 LOG_TAIL_LINES = 12
-DAMAGED_FIX = "see that the host's disk is sound and has room; this launch stays failed, a new run measures it again"
+_DAMAGED_FIX = "see that the host's disk is sound and has room; this launch stays failed, a new run measures it again"
 _LAST_BYTES = 64 * 1024
 # "prterun noticed that process rank 1 with PID 71 on node h2 exited on signal 9 (Killed)."
 _MPI_SIGNAL = re.compile(r"process rank ([0-9]{1,9}) with PID \S+ on node (\S+) exited on\s+signal ([0-9]{1,9})")
@@ -194,11 +194,11 @@ def _rank_failures(spec: LaunchSpec, folder: Path) -> tuple[list[Failure], list[
         try:
             record = codec.decode(codec.read_plain(path, path.name), RankRecord, path.name)
         except RecordError as error:
-            damaged.append(Failure("collect", error.message, host, rank, DAMAGED_FIX))
+            damaged.append(Failure("collect", error.message, host, rank, _DAMAGED_FIX))
             continue
         if record.launch != spec.launch or record.rank != rank:
             what = f"{path.name} is of another launch or rank"
-            damaged.append(Failure("collect", what, host, rank, DAMAGED_FIX))
+            damaged.append(Failure("collect", what, host, rank, _DAMAGED_FIX))
         elif record.failure:
             said.append(record.failure)
     return said, silent, damaged

@@ -18,6 +18,7 @@ from suite.cluster.findings import Finding, fail, ok, skipped, warn
 from suite.cluster.inventory import Cluster, Host
 from suite.console import printable
 from suite.numerals import natural, version_numbers
+from suite.policy import GPU_IDLE_BYTES
 
 QUERY_SECONDS = 30.0
 _POWER_FIX = "set the limit the same on every host (`sudo nvidia-smi -pl`)"
@@ -36,7 +37,6 @@ IN_CONTAINER = ["nvidia-smi", "-L"]
 # The forward-compatibility driver, when the loader would take it, makes GeForce cards fail with error 804.
 COMPAT = ["sh", "-c", 'ldconfig -p | grep -F /compat/libcuda.so; printf "%s\\n" "$LD_LIBRARY_PATH"']
 BUSY_PERCENT = 10.0
-IDLE_MIB = 64.0  # an idle card has a few MiB in use, whoever has CUDA open on it a hundred and more
 CHECKS = ("gpu driver", "gpu model", "gpu toolkit", "gpu idle", "gpu power", "gpu links", "gpu compat")
 
 
@@ -266,7 +266,7 @@ def _idle(host: Host, facts: GpuFacts) -> Finding:
     if busy:
         cause = f"device {busy[0].index} is {busy[0].utilization:.0f}% busy with something that is no computation."
         return warn(host.name, "gpu idle", "busy", cause, "end what draws on it (a desktop session, for one).")
-    held = [card for card in cards.values() if (card.memory_used or 0) > IDLE_MIB]
+    held = [card for card in cards.values() if (card.memory_used or 0) > GPU_IDLE_BYTES >> 20]
     if held:
         cause = (
             f"device {held[0].index} has {held[0].memory_used:.0f} MiB in use, and no process is seen to compute on it."

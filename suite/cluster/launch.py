@@ -14,7 +14,7 @@ import shlex
 import signal
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -61,10 +61,13 @@ class _Running:
     ended: dict[str, LauncherResult] = field(default_factory=dict)
     events: queue.SimpleQueue[tuple[str, int | None]] = field(default_factory=queue.SimpleQueue)
 
-    def is_gone(self, name: str) -> bool:
-        """Whether that host does not answer any more."""
-        result = self.ended.get(name, _FINE)
-        return result.ended_by == "connection lost" and not result.lost
+    def lost(self, engines: Iterable[Engine]) -> list[Engine]:
+        """Those whose connection was lost, whatever became of their hosts."""
+        return [e for e in engines if self.ended.get(e.name, _FINE).ended_by == "connection lost"]
+
+    def gone(self, engines: Iterable[Engine]) -> list[Engine]:
+        """Those of them whose hosts do not answer any more, as far as is known."""
+        return [e for e in self.lost(engines) if not self.ended[e.name].lost]
 
 
 class ClusterExecutor:
@@ -162,12 +165,12 @@ class ClusterExecutor:
         except SuiteError as error:
             unfit = error
         with _deaf_to_interrupts():
-            self._end(running, "interrupt" if interrupted else "")
+            mute = self._end(running, "interrupt" if interrupted else "")
             if unfit is not None:
                 self._sweep([engine for engine in engines if engine.name in running.programs])
                 raise unfit
             wall = time.monotonic() - start
-            self._explain_lost(engines, running)
+            self._explain_lost([engine for engine in running.lost(engines) if engine.name not in mute], running)
             self._fetch(spec, engines, running, folder)
             outcome = judge(
                 spec,
@@ -178,8 +181,9 @@ class ClusterExecutor:
                 commands={host: shlex.join(words) for host, words in commands.items()},
             )
             if outcome.status != "ok":
-                self._sweep([engine for engine in engines if not running.is_gone(engine.name)])
-                self._unswept |= {engine.name for engine in engines if running.is_gone(engine.name)}
+                gone = running.gone(engines)
+                self._sweep([engine for engine in engines if engine not in gone])
+                self._unswept |= {engine.name for engine in gone}
         if interrupted:
             raise KeyboardInterrupt
         return outcome
@@ -240,8 +244,12 @@ class ClusterExecutor:
             if code != 0:
                 deadline = min(deadline, time.monotonic() + LAST_WORDS_SECONDS)
 
-    def _end(self, running: _Running, reason: str) -> None:
-        """End the leases of those that still run, and wait for their supervisors to finish."""
+    def _end(self, running: _Running, reason: str) -> set[str]:
+        """End the leases of those that still run, and wait for their supervisors to finish.
+
+        Returns the names of hosts that did not answer meanwhile; their connections count as lost.
+        """
+        mute = set()
         left = {name: p for name, p in running.programs.items() if name not in running.ended}
         failed = any(result.code != 0 for result in running.ended.values())
         for program in left.values():
@@ -260,24 +268,25 @@ class ClusterExecutor:
             ended_by = reason or ("another host" if failed else "deadline")
             if code is None and not there:  # else every later question would be waited for, too
                 ended_by = "connection lost"
+                mute.add(name)
             running.ended[name] = self._result(running, name, code, ended_by)
         for program in running.programs.values():
             program.close()
+        return mute
 
     @staticmethod
     def _result(running: _Running, name: str, code: int | None, ended_by: str) -> LauncherResult:
         output = "\n".join(line for _, line in running.programs[name].lines)
         return LauncherResult(name, code, output, ended_by, len(running.ended))
 
-    def _explain_lost(self, engines: list[Engine], running: _Running) -> None:
+    def _explain_lost(self, lost: list[Engine], running: _Running) -> None:
         """A connection that broke on a host that still answers: its Docker daemon or its container went away."""
-        lost = [engine for engine in engines if running.ended.get(engine.name, _FINE).ended_by == "connection lost"]
         for name, why in fan_out(lost, self._why_lost, LOST_SECONDS + 5).items():
             if isinstance(why, str) and why:
                 running.ended[name] = replace(running.ended[name], lost=why)
 
     def _why_lost(self, engine: Engine) -> str:
-        """What became of a container whose connection broke; "" where the host does not answer, or nothing did."""
+        """What became of a container whose connection broke; "" where the host does not answer."""
         until = time.monotonic() + LOST_SECONDS
         if not engine.answers(LOST_SECONDS / 2):
             return ""
@@ -310,8 +319,8 @@ class ClusterExecutor:
 
         for result in running.ended.values():
             (folder / f"launcher-{result.host}.log").write_text(result.output)
-        reachable = [e for e in engines if running.ended.get(e.name, _FINE).ended_by != "connection lost"]
-        for name, files in fan_out(reachable, fetch, FETCH_SECONDS + 10).items():
+        lost = running.lost(engines)
+        for name, files in fan_out([e for e in engines if e not in lost], fetch, FETCH_SECONDS + 10).items():
             if isinstance(files, Exception):
                 running.ended[name] = _without_records(name, files)
                 continue

@@ -14,10 +14,10 @@ from typing import Any
 import torch
 
 from suite.errors import LaunchError
+from suite.limits import FAULTS
 from suite.numerals import natural
 from suite.worker.workloads import LossFunction
 
-KINDS = ("corrupt-gradient", "raise", "kill", "stop", "hang")
 AT_CALL = 3  # the measured step in which it happens
 
 
@@ -31,8 +31,8 @@ def injected(inject: str | None, rank: int) -> str | None:
         return None
     kind, _, place = inject.partition("@")
     number = natural(place)
-    if kind not in KINDS or number is None:
-        raise LaunchError(f"There is no fault {inject!r}.", fix=f"use one of {', '.join(KINDS)}, with @RANK.")
+    if kind not in FAULTS or number is None:
+        raise LaunchError(f"There is no fault {inject!r}.", fix=f"use one of {', '.join(FAULTS)}, with @RANK.")
     return kind if number == rank else None
 
 

@@ -21,12 +21,11 @@ import time
 from collections.abc import Callable
 from typing import Any
 
-from suite.policy import CONTAMINATED
+from suite.policy import CONTAMINATED, GPU_IDLE_BYTES
 
 SAMPLE_SECONDS = 0.1
 PROGRAM_SECONDS = 0.5  # between two starts of nvidia-smi, each of which is work for the host and its driver
 BUSY_PERCENT = 50
-IDLE_BYTES = 64 << 20  # an idle GPU has a few MiB in use, a CUDA context takes a hundred and more
 CLOCK_DROP = 0.03  # a busy GPU whose clock falls further is not measured under one condition
 QUERY_SECONDS = 15
 Reading = dict[str, Any]
@@ -184,11 +183,11 @@ def held_by_others(memory_before_bytes: int | None) -> str | None:
     The second sign of a foreign process, after the list of processes: a driver need not show a container those
     outside it, but counts their memory.
     """
-    if memory_before_bytes is None or memory_before_bytes <= IDLE_BYTES:
+    if memory_before_bytes is None or memory_before_bytes <= GPU_IDLE_BYTES:
         return None
     return (
-        f"{CONTAMINATED} more than {IDLE_BYTES >> 20} MiB of the GPU's memory were in use before this rank used it: "
-        "something else has it open, and may have used it while it was measured. End that, and measure again."
+        f"{CONTAMINATED} more than {GPU_IDLE_BYTES >> 20} MiB of the GPU's memory were in use before this rank used "
+        "it: something else has it open, and may have used it while it was measured. End that, and measure again."
     )
 
 

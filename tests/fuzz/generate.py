@@ -37,15 +37,15 @@ any_bytes = st.one_of(st.binary(max_size=100), st.sampled_from(EXTREME))
 Path = tuple[str | int, ...]
 
 
-def places(document: Any, path: Path = ()) -> list[Path]:
-    """The paths of all values in a document, itself first."""
+def places(document: Any, path: Path = (), most: int | None = 3) -> list[Path]:
+    """The paths of all values in a document, itself first; of a list the first ``most`` members, or all."""
     found = [path]
     if isinstance(document, dict):
         for key, inner in document.items():
-            found += places(inner, (*path, key))
+            found += places(inner, (*path, key), most)
     elif isinstance(document, list):
-        for number, inner in enumerate(document[:3]):
-            found += places(inner, (*path, number))
+        for number, inner in enumerate(document[:most]):
+            found += places(inner, (*path, number), most)
     return found
 
 

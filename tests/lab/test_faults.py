@@ -185,6 +185,15 @@ def test_a_rank_that_raises(strike: Strike, arm: str) -> None:
 # Hosts
 
 
+def host_struck(strike: Strike, arm: str, kind: str, host: str) -> tuple[Struck, float]:
+    """A launch in the middle of its measured steps, one of its hosts broken; and when that was."""
+    struck = strike(arm, "hang@3")
+    struck.project.await_injected(LAST, DEADLINE)
+    at = time.time()
+    lab.fault(kind, host, root=struck.project.root)
+    return struck, at
+
+
 def run_stops(struck: Struck, key: str, struck_at: float, host: str, cause: str) -> Done:
     """The course of a lost host: the launch is failed, the run stops and says how to go on, and does go on."""
     failure = struck.until_failed()
@@ -210,39 +219,27 @@ def run_stops(struck: Struck, key: str, struck_at: float, host: str, cause: str)
 
 @pytest.mark.parametrize("arm", cases("network-cut", "gloo", "mpi"))
 def test_a_host_whose_network_is_cut(strike: Strike, arm: str) -> None:
-    struck = strike(arm, "hang@3")
-    struck.project.await_injected(LAST, DEADLINE)
-    at = time.time()
-    lab.fault("network-cut", "h2", root=struck.project.root)
+    struck, at = host_struck(strike, arm, "network-cut", "h2")
     run_stops(struck, f"network-cut {arm}", at, "h2", "the connection to the host was lost")
 
 
 @marked("host dies")
 def test_a_host_that_dies(strike: Strike) -> None:
-    struck = strike("gloo", "hang@3")
-    struck.project.await_injected(LAST, DEADLINE)
-    at = time.time()
-    lab.fault("kill", "h3", root=struck.project.root)
+    struck, at = host_struck(strike, "gloo", "kill", "h3")
     run_stops(struck, "host dies", at, "h3", "the connection to the host was lost")
 
 
 @marked("pause")
 def test_a_host_that_stands_still(strike: Strike) -> None:
     """Its connections stay open and nobody answers, as when it swaps, or its virtual machine is suspended."""
-    struck = strike("gloo", "hang@3")
-    struck.project.await_injected(LAST, DEADLINE)
-    at = time.time()
-    lab.fault("pause", "h2", root=struck.project.root)
+    struck, at = host_struck(strike, "gloo", "pause", "h2")
     run_stops(struck, "pause", at, "h2", "the connection to the host was lost")
 
 
 @marked("docker-restart")
 def test_a_docker_daemon_that_is_restarted(strike: Strike) -> None:
     """Its containers end with it; the one of the suite is started again after the failed launch."""
-    struck = strike("gloo", "hang@3")
-    struck.project.await_injected(LAST, DEADLINE)
-    at = time.time()
-    lab.fault("docker-restart", "h2", root=struck.project.root)
+    struck, at = host_struck(strike, "gloo", "docker-restart", "h2")
     rest_is_measured(
         struck, "docker-restart", at, "h2", 1, "its Docker daemon was restarted|its container was restarted"
     )

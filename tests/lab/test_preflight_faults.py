@@ -151,26 +151,27 @@ def test_a_controller_that_is_killed_while_it_deploys(sound: Project, tmp_path: 
         assert containers(sound, "other") == []
 
 
-@contextlib.contextmanager
-def h4_alone(sound: Project, image: str | None = None) -> Iterator[str]:
-    """A cluster file of that name with the lab's last host only, whose container is that of the whole cluster."""
+def refused_until_deployed(
+    sound: Project, results: Path, key: str, cause: str, *words: str, image: str = IMAGE
+) -> None:
+    """The lab's last host is deployed to alone, by a cluster file of the same name: no run until the next deploy."""
     alone = lab_text(sound, lambda text: text.partition("[[hosts]]")[0] + "[[hosts]]" + text.rpartition("[[hosts]]")[2])
-    sound.write_cluster("other", top=f'name = "{CLUSTER}"', text=alone, **({"image": image} if image else {}))
-    yield "other"
+    sound.write_cluster("other", top=f'name = "{CLUSTER}"', text=alone, image=image)
+    done = sound.fab("deploy", *words, results=results, cluster="other")
+    assert done.code == 0, done
+    done = sound.fab("run", "--backend", "gloo", results=results)
+    refused(done, key, "h4", cause)
+    assert not (results / "runs").exists()
+    done = sound.fab("deploy", results=results)
+    assert done.code == 0, done
+    assert containers(sound, CLUSTER) == list(NAMES)
 
 
 @marked("stale containers")
 def test_a_container_of_another_deployment(sound: Project, tmp_path: Path) -> None:
-    """One host was deployed to alone since: the others' containers do not take its keys. The next deploy mends that."""
-    with h4_alone(sound) as other:
-        done = sound.fab("deploy", "--force", results=tmp_path, cluster=other)
-        assert done.code == 0, done
-    done = sound.fab("run", "--backend", "gloo", results=tmp_path)
-    refused(done, "stale containers", "h4", "belongs to another deployment than the others")
-    assert not (tmp_path / "runs").exists()
-    done = sound.fab("deploy", results=tmp_path)
-    assert done.code == 0, done
-    assert containers(sound, CLUSTER) == list(NAMES)
+    """The others' containers do not take its keys."""
+    cause = "belongs to another deployment than the others"
+    refused_until_deployed(sound, tmp_path, "stale containers", cause, "--force")
 
 
 # Before a run
@@ -214,14 +215,8 @@ def test_a_host_key_that_is_not_the_known_one(sound: Project, tmp_path: Path, re
 
 @marked("wrong image")
 def test_a_container_of_another_image(sound: Project, tmp_path: Path) -> None:
-    with large_image(1) as tag, h4_alone(sound, tag):
-        done = sound.fab("deploy", results=tmp_path, cluster="other")
-        assert done.code == 0, done
-        done = sound.fab("run", "--backend", "gloo", results=tmp_path)
-        refused(done, "wrong image", "h4", "runs another image than the others")
-        assert not (tmp_path / "runs").exists()
-        done = sound.fab("deploy", results=tmp_path)
-        assert done.code == 0, done
+    with large_image(1) as tag:
+        refused_until_deployed(sound, tmp_path, "wrong image", "runs another image than the others", image=tag)
 
 
 def test_a_clock_that_is_10_minutes_off(sound: Project, refuses: Callable[..., None]) -> None:

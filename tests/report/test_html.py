@@ -6,10 +6,10 @@ import dataclasses
 import json
 import re
 import xml.etree.ElementTree as ET
-from collections.abc import Iterator
+from functools import reduce
 from html.parser import HTMLParser
+from operator import getitem
 from pathlib import Path
-from typing import Any
 
 from suite import codec
 from suite.analysis.load import RunData, load_run
@@ -17,6 +17,7 @@ from suite.analysis.summarise import summarise_data
 from suite.errors import RecordError
 from suite.report import html, render, write_all
 from suite.summary import Summary
+from tests.fuzz.generate import places
 from tests.support.hostile import ALL, hostile_summary
 from tests.support.synthetic import TWO_ARMS, Truth, write_run
 
@@ -145,27 +146,17 @@ def test_write_all_leaves_every_file_and_removes_charts_that_are_no_more(tmp_pat
     }
 
 
-def numbers(document: Any, path: tuple[str | int, ...] = ()) -> Iterator[tuple[str | int, ...]]:
-    """The path of the first number under every name."""
-    if isinstance(document, dict):
-        for key, inner in document.items():
-            yield from numbers(inner, (*path, key))
-    elif isinstance(document, list):
-        for i, inner in enumerate(document):
-            yield from numbers(inner, (*path, i))
-    elif isinstance(document, (int, float)) and not isinstance(document, bool):
-        yield path
-
-
 def test_no_number_of_somebody_elses_summary_breaks_a_page(example: Summary) -> None:
     document = json.loads(codec.encode(example))
-    by_name = {tuple(part for part in path if isinstance(part, str)): path for path in numbers(document)}
+    by_name: dict[tuple[str, ...], tuple[str | int, ...]] = {}  # one number under every name
+    for path in places(document, most=None):
+        number = reduce(getitem, path, document)
+        if isinstance(number, (int, float)) and not isinstance(number, bool):
+            by_name[tuple(part for part in path if isinstance(part, str))] = path
     assert len(by_name) > 60
     for path in by_name.values():
         for value in (0, -1, 1 << 60):
-            holder = document
-            for part in path[:-1]:
-                holder = holder[part]
+            holder = reduce(getitem, path[:-1], document)
             before, holder[path[-1]] = holder[path[-1]], value
             try:
                 changed = codec.decode(json.dumps(document).encode(), Summary, "summary.json")
