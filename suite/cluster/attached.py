@@ -160,6 +160,15 @@ class Attached:
             self._code = self._exit_code()
         return self._code
 
+    def known_code(self) -> int | None:
+        """The exit code as far as the engine knows it, whether or not the output has ended."""
+        try:
+            state = self._client.exec_inspect(self._exec)
+        except (docker.errors.DockerException, requests.exceptions.RequestException, OSError):
+            return None
+        code = state.get("ExitCode")
+        return None if state.get("Running") or code is None else int(code)
+
     def close(self) -> None:
         """Close the input and the connection, and wait for the reading thread. The program is not ended."""
         self._closing = True

@@ -36,9 +36,10 @@ class LauncherResult:
     """How the launcher of one host ended.
 
     ``code`` None: it had to be ended without one. ``ended_by``: "" when it ended by itself, else
-    "deadline", "another host" (it failed elsewhere first), "interrupt", "connection lost", or "no records" (the
-    host answers, but did not give its records; ``output`` is why). ``order`` counts the launchers in the order in
-    which they ended. ``lost`` says, where it is known, how a lost connection came about though its host answers.
+    "deadline", "another host" (it failed elsewhere first), "lingering" (another host's ended well, nothing was heard
+    of this one's end), "interrupt", "connection lost", or "no records" (the host answers, but did not give its
+    records; ``output`` is why). ``order`` counts the launchers in the order in which they ended. ``lost`` says, where
+    it is known, how a lost connection came about though its host answers.
     """
 
     host: str
@@ -72,7 +73,8 @@ def _causes(spec: LaunchSpec, folder: Path, results: Sequence[LauncherResult]) -
     """
     failures, silent, damaged = _rank_failures(spec, folder)
     yield from sorted((f for f in failures if not f.secondary and f.stage != "deadline"), key=lambda f: f.at)
-    unhappy = [r for r in results if r.code != 0]
+    # Who lingers has nothing left to do: another host's launcher, which waits for all ranks, ended well.
+    unhappy = [r for r in results if r.code != 0 and r.ended_by != "lingering"]
     yield from _unwritten(spec, unhappy)
     yield from _closed_door(spec, unhappy)
     yield from (_lost_host(spec, r) for r in results if r.ended_by == "connection lost")

@@ -41,6 +41,9 @@ FETCH_SECONDS = 60.0
 RESTART_SECONDS = 30.0
 # What the others may still say after the first launcher failed, before they are ended.
 LAST_WORDS_SECONDS = 3.0
+# torchrun ends with 0 when every host's ranks have finished, so that the others end at once, too. Seen once: the engine
+# of a host told nobody that its torchrun had.
+LINGER_SECONDS = 20.0
 # The supervisor needs 3 s from the end of its lease to the last SIGKILL.
 END_SECONDS = 6.0
 # A host that needs longer than this for nothing at all stands still.
@@ -180,7 +183,7 @@ class ClusterExecutor:
                 started_at=started_at,
                 commands={host: shlex.join(words) for host, words in commands.items()},
             )
-            if outcome.status != "ok":
+            if outcome.status != "ok" or any(r.ended_by == "lingering" for r in running.ended.values()):
                 gone = running.gone(engines)
                 self._sweep([engine for engine in engines if engine not in gone])
                 self._unswept |= {engine.name for engine in gone}
@@ -241,8 +244,7 @@ class ClusterExecutor:
                 continue
             ended_by = {None: "connection lost", 124: "deadline"}.get(code, "")
             running.ended[name] = self._result(running, name, code, ended_by)
-            if code != 0:
-                deadline = min(deadline, time.monotonic() + LAST_WORDS_SECONDS)
+            deadline = min(deadline, time.monotonic() + (LINGER_SECONDS if code == 0 else LAST_WORDS_SECONDS))
 
     def _end(self, running: _Running, reason: str) -> set[str]:
         """End the leases of those that still run, and wait for their supervisors to finish.
@@ -252,6 +254,7 @@ class ClusterExecutor:
         mute = set()
         left = {name: p for name, p in running.programs.items() if name not in running.ended}
         failed = any(result.code != 0 for result in running.ended.values())
+        finished = bool(running.ended) and not failed
         for program in left.values():
             program.close_input()
         until = time.monotonic() + END_SECONDS
@@ -265,7 +268,9 @@ class ClusterExecutor:
                     code = program.wait(0)
                 except ConnectionError:
                     code = None
-            ended_by = reason or ("another host" if failed else "deadline")
+            elif there:
+                code = program.known_code()
+            ended_by = reason or ("another host" if failed else "lingering" if finished else "deadline")
             if code is None and not there:  # else every later question would be waited for, too
                 ended_by = "connection lost"
                 mute.add(name)

@@ -94,6 +94,20 @@ def test_the_program_reads_the_end_of_its_input_when_the_lease_ends(box: Box, ho
     pytest.fail("the program still waits")
 
 
+def test_the_engine_knows_a_programs_exit_code_though_its_output_goes_on(box: Box) -> None:
+    # The child holds the output open, as a connection on which the end got lost would be.
+    program = box.engine.exec_attached(box.container, ["sh", "-c", "sleep 20 & read _; exit 3"])
+    try:
+        assert program.known_code() is None
+        program.write(b"now\n")
+        deadline = time.monotonic() + 5
+        while program.known_code() is None and not program.ended and time.monotonic() < deadline:
+            time.sleep(0.05)
+        assert program.known_code() == 3
+    finally:
+        program.close()
+
+
 def test_a_lost_connection_is_no_exit_code(box: Box) -> None:
     program = box.engine.exec_attached(box.container, ["sleep", "30"])
     try:
