@@ -161,11 +161,15 @@ class Attached:
         return self._code
 
     def known_code(self) -> int | None:
-        """The exit code as far as the engine knows it, whether or not the output has ended."""
+        """The exit code as far as the engine knows it, whether or not the output has ended; None while it runs.
+
+        Raises:
+            ConnectionError: the engine cannot be asked.
+        """
         try:
             state = self._client.exec_inspect(self._exec)
-        except (docker.errors.DockerException, requests.exceptions.RequestException, OSError):
-            return None
+        except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
+            raise ConnectionError(f"the connection was lost: {root_cause(error)}") from error
         code = state.get("ExitCode")
         return None if state.get("Running") or code is None else int(code)
 
@@ -183,12 +187,9 @@ class Attached:
     def _exit_code(self) -> int:
         deadline, pause = time.monotonic() + _CODE_SECONDS, 0.005
         while True:
-            try:
-                state = self._client.exec_inspect(self._exec)
-            except (docker.errors.DockerException, requests.exceptions.RequestException, OSError) as error:
-                raise ConnectionError(f"the connection was lost: {root_cause(error)}") from error
-            if not state.get("Running") and state.get("ExitCode") is not None:
-                return int(state["ExitCode"])
+            code = self.known_code()
+            if code is not None:
+                return code
             if time.monotonic() > deadline:
                 raise ConnectionError("the connection was lost while the program was still running")
             time.sleep(pause)

@@ -15,7 +15,7 @@ import signal
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -254,7 +254,7 @@ class ClusterExecutor:
         mute = set()
         left = {name: p for name, p in running.programs.items() if name not in running.ended}
         failed = any(result.code != 0 for result in running.ended.values())
-        finished = bool(running.ended) and not failed
+        why = reason or ("deadline" if not running.ended else "another host" if failed else "lingering")
         for program in left.values():
             program.close_input()
         until = time.monotonic() + END_SECONDS
@@ -263,14 +263,12 @@ class ClusterExecutor:
             there = asked[name] is True
             program.wait_output(max(0.0, until - time.monotonic()) if there else 0.0)
             code = None
-            if program.ended:
-                try:
+            with suppress(ConnectionError):
+                if program.ended:
                     code = program.wait(0)
-                except ConnectionError:
-                    code = None
-            elif there:
-                code = program.known_code()
-            ended_by = reason or ("another host" if failed else "lingering" if finished else "deadline")
+                elif there:
+                    code = program.known_code()
+            ended_by = why
             if code is None and not there:  # else every later question would be waited for, too
                 ended_by = "connection lost"
                 mute.add(name)

@@ -28,32 +28,22 @@ class Program(Attached):
 
     def __init__(self, code: int | None, known: int | None = None) -> None:
         self.lines = deque()
-        self._told, self._known = code, known
-        self._over = threading.Event()
+        self._code, self._known = code, known
+        self._ended = threading.Event()
         if code is not None:
-            self._over.set()
-
-    @property
-    def ended(self) -> bool:
-        return self._over.is_set()
-
-    def wait_output(self, timeout: float | None) -> bool:
-        return self._over.wait(timeout)
-
-    def wait(self, timeout: float | None) -> int | None:
-        self._over.wait(timeout)
-        if self._told is None:
-            raise ConnectionError("the connection was lost")
-        return self._told
+            self._ended.set()
 
     def known_code(self) -> int | None:
         return self._known
+
+    def _exit_code(self) -> int:
+        raise ConnectionError("the connection was lost")
 
     def close_input(self) -> None:
         """It does not read its input."""
 
     def close(self) -> None:
-        self._over.set()
+        self._ended.set()
 
 
 class Machine:
@@ -82,7 +72,7 @@ def launched(
 ) -> tuple[LaunchOutcome, list[str]]:
     """One launch over two such machines; its outcome and the hosts whose containers were started afresh after it."""
     restarted: list[str] = []
-    machines = {h.name: Machine(h.name, p, r) for h, p, r in zip(PAIR.hosts, programs, ranks, strict=False)}
+    machines = {h.name: Machine(h.name, p, r) for h, p, r in zip(PAIR.hosts, programs, ranks, strict=True)}
     executor = ClusterExecutor(
         cast(dict[str, Engine], machines),
         dict.fromkeys(machines, "c" * 64),
