@@ -3,10 +3,15 @@
     PYTHONPATH=. torchrun --nproc_per_node=2 benchmarks/fidelity.py --backend gloo --json fidelity-gloo.json
     PYTHONPATH=. mpirun -np 2 --bind-to none python3 benchmarks/fidelity.py --backend mpi --json fidelity-mpi.json
 
-Rounds alternate between the suite's loop and one written by hand on a model of its own, in alternating order. A
-step's time is the largest over the ranks. Printed: the median of each, and of the ratios of the rounds, whose two
-halves a busy machine slows alike, the median with its exact binomial interval. The same for an all-reduce. What takes
-little time gets more rounds and more calls in a round. Exit code 1 when a ratio is off by more than 2%.
+There are two models with the same weights and data, one built by the suite and one by hand: where in memory a model
+lies shows in its steps' time. The suite's loop and one written by hand run on both in every round, in all orders
+alike, so that the loops are compared on the same memory, and the models by the same loops. Both loops start after a
+garbage collection: what a rank did just before, or that it slept, shows in short rounds by several percent.
+
+A step's time is the largest over the ranks. Printed: the median of each side, and of the ratios of the rounds, whose
+parts a busy machine slows alike, the median with its exact binomial interval. The same for an all-reduce, without a
+comparison of its two buffers. What takes little time gets more rounds and more calls in a round. Exit code 1 when a
+ratio is off by more than 2%.
 """
 
 # ruff: noqa: E402  # the threads must be set before torch is imported
@@ -14,14 +19,18 @@ little time gets more rounds and more calls in a round. Exit code 1 when a ratio
 from __future__ import annotations
 
 import argparse
+import gc
+import itertools
 import json
+import math
 import os
+import random
 import statistics
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 for _name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(_name, "1")
@@ -32,19 +41,26 @@ from torch.nn.parallel import DistributedDataParallel
 
 from suite.analysis.statistics import median_interval
 from suite.records import DdpOptions, Sweep
-from suite.worker.collectives import find_maker
+from suite.worker.collectives import Call, find_maker
 from suite.worker.device import make_device
 from suite.worker.groups import Groups
 from suite.worker.identity import identify
-from suite.worker.steps import distributed, timed_steps
+from suite.worker.steps import Trainee, distributed, timed_steps
 from suite.worker.timing import measure
-from suite.worker.workloads import Workload, build
+from suite.worker.workloads import build
 
 LIMIT = 0.02
 ALL_REDUCE_BYTES = (4096, 1 << 20, 16 << 20)
-ROUND_SECONDS, MOST_STEPS = 0.1, 500  # of one loop in one round
+ROUND_SECONDS, MOST_STEPS = 0.2, 500  # of one loop on one model in one round
 ROUNDS = (20, 500)  # fewest and most
 Series = Callable[[int], list[int]]  # a number of repeats -> nanoseconds of each
+
+
+class Loops(NamedTuple):
+    """Both loops on the same model or buffer."""
+
+    suite: Series
+    by_hand: Series
 
 
 def main() -> int:
@@ -54,11 +70,9 @@ def main() -> int:
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cpu")
     parser.add_argument("--workload", nargs="*", default=["linear", "transformer-tiny"])
     parser.add_argument(
-        "--seconds", type=float, default=90.0, help="for one comparison of steps, about; an all-reduce gets a third"
+        "--seconds", type=float, default=90.0, help="for one workload, about; an all-reduce gets a third"
     )
-    parser.add_argument(
-        "--bare-first", action="store_true", help="build the bare loop's model and buffer before the suite's"
-    )
+    parser.add_argument("--bare-first", action="store_true", help="build the model by hand before the suite's")
     parser.add_argument("--steps", type=int, default=8, help="steps of one round, at least")
     parser.add_argument("--json", type=Path, help="write the result there")
     options = parser.parse_args()
@@ -68,13 +82,13 @@ def main() -> int:
     identity = identify(os.environ)
     device = make_device(options.device, identity.local_rank)
     groups = Groups(options.backend, identity.rank, identity.world_size, device, 600.0)
-    rows = [
-        compare(f"{name}, step", *step_loops(name, groups, options.bare_first), groups, options.seconds, options.steps)
-        for name in options.workload
-    ]
+    rows: list[dict[str, Any]] = []
+    for name in options.workload:
+        models = step_loops(name, groups, options.bare_first)
+        rows += compare(f"{name}, step", f"{name}, model", models, groups, options.seconds, options.steps)
     for size in ALL_REDUCE_BYTES:
-        loops = all_reduce_loops(size, groups, options.bare_first)
-        rows.append(compare(f"all_reduce, {size} bytes", *loops, groups, options.seconds / 3, options.steps))
+        buffers = all_reduce_loops(size, groups, options.bare_first)
+        rows += compare(f"all_reduce, {size} bytes", None, buffers, groups, options.seconds / 3, options.steps)
     result = {
         "backend": options.backend,
         "device": options.device,
@@ -94,102 +108,138 @@ def main() -> int:
     return int(any(abs(row["ratio"] - 1) > LIMIT for row in rows))
 
 
-def step_loops(name: str, groups: Groups, bare_first: bool) -> tuple[Series, Series]:
-    """The suite's loop and a bare one, each on a model of its own with the same weights and data.
+def step_loops(name: str, groups: Groups, bare_first: bool) -> tuple[Loops, Loops]:
+    """Both loops on the suite's model, and on one built by hand with the same weights and data.
 
     Where in memory a model comes to lie depends on what was built before, so either may be built first.
     """
 
-    def built() -> Workload:
+    def of_the_suite() -> Trainee:
         place = groups.device.torch_device
-        return build(name, seed=1, rank=groups.rank, device=place, batch_size=None)
+        return distributed(build(name, seed=1, rank=groups.rank, device=place, batch_size=None), groups, DdpOptions())
 
-    def by_hand() -> tuple[Workload, DistributedDataParallel]:
-        bare = built()
-        return bare, DistributedDataParallel(bare.model, process_group=groups.measured)
+    def by_hand() -> Trainee:
+        place = groups.device.torch_device
+        bare = build(name, seed=1, rank=groups.rank, device=place, batch_size=None)
+        model = DistributedDataParallel(bare.model, process_group=groups.measured)
+        return Trainee(model, bare.inputs, bare.targets, bare.loss_fn, bare.optimizer(model.parameters()))
+
+    def loops(trainee: Trainee) -> Loops:
+        model, optimizer = trainee.model, trainee.optimizer
+        inputs, targets, loss_fn = trainee.inputs, trainee.targets, trainee.loss_fn
+
+        def suites(count: int) -> list[int]:
+            return list(timed_steps(trainee, groups.device, count, groups.barrier).total_ns)
+
+        def bare(count: int) -> list[int]:
+            gc.collect()
+            groups.barrier()
+            times = []
+            for _ in range(count):
+                start = time.perf_counter_ns()
+                optimizer.zero_grad()
+                loss = loss_fn(model(inputs), targets)
+                loss.backward()
+                optimizer.step()
+                groups.device.synchronise()
+                times.append(time.perf_counter_ns() - start)
+            return times
+
+        return Loops(suites, bare)
 
     if bare_first:
-        workload, model = by_hand()
-        trainee = distributed(built(), groups, DdpOptions())
+        second = by_hand()
+        first = of_the_suite()
     else:
-        trainee = distributed(built(), groups, DdpOptions())
-        workload, model = by_hand()
-    optimizer = workload.optimizer(model.parameters())
-    inputs, targets, loss_fn = workload.inputs, workload.targets, workload.loss_fn
-
-    def suites(count: int) -> list[int]:
-        return list(timed_steps(trainee, groups.device, count, groups.barrier).total_ns)
-
-    def bare(count: int) -> list[int]:
-        groups.barrier()
-        times = []
-        for _ in range(count):
-            start = time.perf_counter_ns()
-            optimizer.zero_grad()
-            loss = loss_fn(model(inputs), targets)
-            loss.backward()
-            optimizer.step()
-            groups.device.synchronise()
-            times.append(time.perf_counter_ns() - start)
-        return times
-
-    return suites, bare
+        first = of_the_suite()
+        second = by_hand()
+    return loops(first), loops(second)
 
 
-def all_reduce_loops(size: int, groups: Groups, bare_first: bool) -> tuple[Series, Series]:
-    """The suite's timing of an all-reduce and a bare one, each on a buffer of its own."""
+def all_reduce_loops(size: int, groups: Groups, bare_first: bool) -> tuple[Loops, Loops]:
+    """The suite's timing of an all-reduce and a bare one, both on each of two buffers."""
     make = find_maker(groups, "all_reduce")
 
-    def by_hand() -> torch.Tensor:
-        return torch.zeros(size // 4, device=groups.device.torch_device)
+    def loops(call: Call) -> Loops:
+        buffer = getattr(call.clear, "__self__", None)  # what it zeroes; the call has it nowhere else
+        assert isinstance(buffer, torch.Tensor)
 
-    if bare_first:
-        buffer = by_hand()
-        call = make(groups, size)
-    else:
-        call = make(groups, size)
-        buffer = by_hand()
+        def suites(count: int) -> list[int]:
+            return list(measure(groups, call, Sweep(warmup=1, repeats=count, min_repeats=count)).ns)
 
-    def suites(count: int) -> list[int]:
-        return list(measure(groups, call, Sweep(warmup=1, repeats=count, min_repeats=count)).ns)
+        def bare(count: int) -> list[int]:
+            buffer.zero_()
+            for _ in range(2):
+                dist.all_reduce(buffer, group=groups.measured)
+            gc.collect()
+            groups.barrier()
+            times = []
+            for _ in range(count):
+                start = time.perf_counter_ns()
+                dist.all_reduce(buffer, group=groups.measured)
+                groups.device.synchronise()
+                times.append(time.perf_counter_ns() - start)
+            return times
 
-    def bare(count: int) -> list[int]:
-        for _ in range(2):
-            dist.all_reduce(buffer, group=groups.measured)
-        groups.barrier()
-        times = []
-        for _ in range(count):
-            start = time.perf_counter_ns()
-            dist.all_reduce(buffer, group=groups.measured)
-            groups.device.synchronise()
-            times.append(time.perf_counter_ns() - start)
-        return times
+        return Loops(suites, bare)
 
-    return suites, bare
+    one, other = make(groups, size), make(groups, size)
+    return (loops(other), loops(one)) if bare_first else (loops(one), loops(other))
 
 
-def compare(what: str, suites: Series, bare: Series, groups: Groups, seconds: float, steps: int) -> dict[str, Any]:
-    """Interleave both for about ``seconds``; all ranks get the same result, from the largest time over the ranks."""
-    warm_up = [t for loop in (suites, bare) for t in loop(steps)]
+def compare(
+    loops_name: str,
+    models_name: str | None,
+    models: tuple[Loops, Loops],
+    groups: Groups,
+    seconds: float,
+    steps: int,
+) -> list[dict[str, Any]]:
+    """Interleave all four for about ``seconds``; all ranks get the same rows, from the largest time over the ranks.
+
+    One row compares the loops, over both models; one, where it has a name, the models, over both loops.
+    """
+    series = [loop for model in models for loop in model]
+    warm_up = [t for one in series for t in one(steps)]
     step = groups.largest(statistics.median(warm_up)) / 1e9  # the same on all ranks, and so the counts below
     steps = max(steps, min(MOST_STEPS, int(ROUND_SECONDS / step)))
-    rounds = max(ROUNDS[0], min(ROUNDS[1], int(seconds / (2 * steps * step))))
-    times: dict[Series, list[list[int]]] = {suites: [], bare: []}
-    for number in range(rounds):
-        for loop in (suites, bare) if number % 2 else (bare, suites):
-            own = loop(steps)
-            times[loop].append([max(step) for step in zip(*groups.gather(own), strict=True)])
-    medians = {loop: statistics.median(t for series in times[loop] for t in series) for loop in times}
-    ratios = [statistics.median(a) / statistics.median(b) for a, b in zip(times[suites], times[bare], strict=True)]
+    rounds = max(ROUNDS[0], min(ROUNDS[1], int(seconds / (len(series) * steps * step))))
+    orders = list(itertools.permutations(range(len(series))))
+    random.Random(1).shuffle(orders)  # noqa: S311 - alike on all ranks
+    times: list[list[list[int]]] = [[] for _ in series]
+    for order in itertools.islice(itertools.cycle(orders), rounds):
+        for i in order:
+            own = series[i](steps)
+            times[i].append([max(step) for step in zip(*groups.gather(own), strict=True)])
+    on_suites, on_hands = (0, 1), (2, 3)
+    rows = [_row(loops_name, times, (on_suites[0], on_hands[0]), (on_suites[1], on_hands[1]), steps)]
+    if models_name:
+        rows.append(_row(models_name, times, on_suites, on_hands, steps))
+    return rows
+
+
+def _row(
+    what: str, times: list[list[list[int]]], numerator: tuple[int, int], denominator: tuple[int, int], steps: int
+) -> dict[str, Any]:
+    """The geometric mean of two series ÷ that of two others, by rounds; ``times`` is [series][round][step] in ns."""
+    rounds = [[statistics.median(of_round) for of_round in one] for one in times]
+    ratios = [
+        math.sqrt((a * b) / (c * d))
+        for a, b, c, d in zip(*(rounds[i] for i in (*numerator, *denominator)), strict=True)
+    ]
     known = median_interval(ratios)
     assert known is not None  # ROUNDS[0] are enough
+    seconds = [
+        statistics.median(t for i in side for of_round in times[i] for t in of_round) / 1e9
+        for side in (numerator, denominator)
+    ]
     return {
         "what": what,
-        "suite_seconds": medians[suites] / 1e9,
-        "bare_seconds": medians[bare] / 1e9,
+        "suite_seconds": seconds[0],
+        "bare_seconds": seconds[1],
         "ratio": statistics.median(ratios),
         "interval": known.as_tuple(),
-        "rounds": rounds,
+        "rounds": len(ratios),
         "steps_per_round": steps,
     }
 
@@ -199,7 +249,7 @@ def table(result: dict[str, Any]) -> str:
     lines = [
         f"torch {result['torch']}, {result['backend']}, {result['device']}, world size {result['world_size']}, "
         f"{result['threads']} thread(s) a rank, load {result['load']:.1f}",
-        f"  {'':28}{'suite':>12}{'bare loop':>12}{'ratio':>8}   95% interval of the rounds",
+        f"  {'':28}{'suite':>12}{'by hand':>12}{'ratio':>8}   95% interval of the rounds",
     ]
     for row in result["rows"]:
         suites, bare = (f"{row[key] * 1e3:.3f} ms" for key in ("suite_seconds", "bare_seconds"))

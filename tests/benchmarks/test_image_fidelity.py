@@ -17,13 +17,14 @@ from suite.worker.spec import load_spec
 def test_steps_are_held_to_two_percent_and_collectives_to_three() -> None:
     steps = [
         StepRatio("gloo", "linear, step", 1.025, 1.0, 1.025, (1.0, 1.05)),
+        StepRatio("gloo", "linear, model", 1.025, 1.0, 1.025, (1.0, 1.05)),
         StepRatio("gloo", "all_reduce, 4096 bytes", 1.025, 1.0, 1.025, (1.0, 1.05)),
     ]
     collectives = [
         CollectiveRatio(4096, 1.0, 1.02, 1.5, 1.02, 1.5, (1.01, 1.04)),
         CollectiveRatio(8192, 1.0, 0.9, 1.0, 0.9, 1.0),
     ]
-    assert [limit.met for limit in limits(steps, collectives)] == [False, True, True, False]
+    assert [limit.met for limit in limits(steps, collectives)] == [False, False, True, True, False]
     outcomes = {
         "launches": 4,
         "step_launches": 6,
