@@ -4,9 +4,9 @@
     PYTHONPATH=. mpirun -np 2 --bind-to none python3 benchmarks/fidelity.py --backend mpi --json fidelity-mpi.json
 
 There are two models with the same weights and data, one built by the suite and one by hand: where in memory a model
-lies shows in its steps' time. The suite's loop and one written by hand run on both in every round, in all orders
+lies may show in its steps' time. The suite's loop and one written by hand run on both in every round, in all orders
 alike, so that the loops are compared on the same memory, and the models by the same loops. Both loops start after a
-garbage collection: what a rank did just before, or that it slept, shows in short rounds by several percent.
+garbage collection: what a rank did just before, or that it slept, can show in short rounds by several percent.
 
 A step's time is the largest over the ranks. Printed: the median of each side, and of the ratios of the rounds, whose
 parts a busy machine slows alike, the median with its exact binomial interval. The same for an all-reduce, without a
@@ -111,7 +111,7 @@ def main() -> int:
 def step_loops(name: str, groups: Groups, bare_first: bool) -> tuple[Loops, Loops]:
     """Both loops on the suite's model, and on one built by hand with the same weights and data.
 
-    Where in memory a model comes to lie depends on what was built before, so either may be built first.
+    Where in memory a model comes to lie depends on what was built before: either may be built first.
     """
 
     def of_the_suite() -> Trainee:

@@ -183,7 +183,8 @@ class ClusterExecutor:
                 started_at=started_at,
                 commands={host: shlex.join(words) for host, words in commands.items()},
             )
-            if outcome.status != "ok" or any(r.ended_by == "lingering" for r in running.ended.values()):
+            # What was not seen to end by itself may be at work still, though all ranks finished.
+            if outcome.status != "ok" or any(r.ended_by for r in running.ended.values()):
                 gone = running.gone(engines)
                 self._sweep([engine for engine in engines if engine not in gone])
                 self._unswept |= {engine.name for engine in gone}

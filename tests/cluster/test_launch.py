@@ -130,5 +130,6 @@ def test_when_no_launcher_ends_the_engine_is_asked_once_the_deadline_is_over(
 ) -> None:
     monkeypatch.setattr(launch, "GRACE_SECONDS", 0.0)
     monkeypatch.setattr(launch, "SLACK_SECONDS", 0.0)
-    outcome, _ = launched(tmp_path, [Program(None, 0), Program(None, 0)], deadline=0.5)
+    outcome, restarted = launched(tmp_path, [Program(None, 0), Program(None, 0)], deadline=0.5)
     assert (outcome.status, outcome.failure) == ("ok", None)
+    assert restarted == ["h1", "h2"]
