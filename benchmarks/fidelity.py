@@ -211,10 +211,10 @@ def compare(
         for i in order:
             own = series[i](steps)
             times[i].append([max(step) for step in zip(*groups.gather(own), strict=True)])
-    on_suites, on_hands = (0, 1), (2, 3)
-    rows = [_row(loops_name, times, (on_suites[0], on_hands[0]), (on_suites[1], on_hands[1]), steps)]
+    # Both loops on the suite's model are the first two series, both on the other the last two.
+    rows = [_row(loops_name, times, (0, 2), (1, 3), steps)]
     if models_name:
-        rows.append(_row(models_name, times, on_suites, on_hands, steps))
+        rows.append(_row(models_name, times, (0, 1), (2, 3), steps))
     return rows
 
 

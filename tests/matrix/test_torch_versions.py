@@ -99,7 +99,8 @@ def test_the_workers_tests_pass_in_the_image_with_gloo_and_mpi() -> None:
     for tag, dockerfile in ((IMAGE, "docker/Dockerfile.cpu"), (TEST_IMAGE, "tests/matrix/Dockerfile")):
         subprocess.run([*build, "-t", tag, "-f", dockerfile, "."], cwd=ROOT, check=True, timeout=INSTALL_SECONDS)
     mounts = [f"--volume={ROOT}/{folder}:/opt/suite/{folder}:ro" for folder in ("tests", "benchmarks")]
-    pytest_words = ["python3", "-m", "pytest", "tests/worker", "-p", "no:cacheprovider"]
+    tests = ["tests/worker", "tests/benchmarks/test_fidelity.py"]
+    pytest_words = ["python3", "-m", "pytest", *tests, "-p", "no:cacheprovider"]
     done = subprocess.run(
         ["docker", "run", "--rm", "--shm-size=1g", *mounts, TEST_IMAGE, *pytest_words],
         capture_output=True,
